@@ -1,0 +1,49 @@
+# The project's own commands. Each sets up what it needs; `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEED ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench chaos clean
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed  ## create .venv with everything at the pinned versions
+
+# The stamp makes this quick when nothing it depends on changed. pip is renewed first: an old one cannot make an
+# editable install from pyproject.toml alone.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Vibey needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.13"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: install  ## see the router at work on this machine, with no engine or account needed
+	$(BIN)/vibey demo
+
+test: install  ## run the tests, all but the slow suites
+	$(BIN)/python -m pytest -n 2 -m "not chaos and not bench and not clients"
+
+lint: install  ## check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy vibey tasks
+	$(BIN)/lint-imports
+
+format: install  ## put the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install  ## measure against the bars, and against peers on the same services
+	$(BIN)/vibey bench
+
+chaos: install  ## kill and stop processes under load, reproducibly: make chaos SEED=7
+	VIBEY_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m chaos -p no:randomly --timeout 3600
+
+clean:  ## remove the environment and caches; data under .vibey stays
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

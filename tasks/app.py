@@ -1,0 +1,59 @@
+"""The Celery application of an installation: the one module whose import leaves something behind."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from celery import Celery
+
+from vibey.services.installation import Installation, celery_configuration, ensure_services
+from vibey.settings import Settings, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+log = logging.getLogger("vibey.tasks")
+
+
+@functools.cache
+def settings() -> Settings:
+    """This process's settings, read once."""
+    return load()
+
+
+@functools.cache
+def installation() -> Installation:
+    """This process's installation; children of a worker inherit it and open connections of their own."""
+    return Installation.open(settings(), app=app)
+
+
+def _configuration() -> dict[str, Any]:
+    return celery_configuration(settings(), ensure_services(settings()))
+
+
+def guarded(body: Callable[P, object]) -> Callable[P, None]:
+    """The outermost guard of a task: nothing a task raises may reach the worker.
+
+    A `MemoryError` raised by a task ends the whole worker, siblings included. Whatever was lost here the
+    tick finds.
+    """
+
+    @functools.wraps(body)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            body(*args, **kwargs)
+        except Exception:
+            log.exception("task %s%r failed", body.__name__, args)
+        except BaseException as error:
+            log.critical("task %s%r was ended by %s", body.__name__, args, type(error).__name__)
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                raise
+
+    return run
+
+
+app = Celery("vibey")
+app.add_defaults(_configuration)

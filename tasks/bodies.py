@@ -1,0 +1,56 @@
+"""Task bodies: decode, one service call. Their names are the contract with producers in any language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tasks.worker  # registers the worker's signals
+from tasks.app import app, guarded, installation
+from vibey.publisher import BUILD_TASK, CANARY_TASK, ENQUEUE_TASK, ROUTE_TASK, TICK_TASK
+
+__all__ = ["build", "canary", "enqueue", "route", "tasks", "tick"]
+
+
+@app.task(name=ENQUEUE_TASK)
+@guarded
+def enqueue(**values: Any) -> None:  # noqa: ANN401  keyword arguments as the command line's, checked by the service
+    """Enqueue one job; a bad one is logged with what was wrong."""
+    from vibey.services.enqueue import order_of, place
+
+    place(installation(), [order_of(values)])
+
+
+@app.task(name=ROUTE_TASK)
+@guarded
+def route(pool: str) -> None:
+    """Route one pool until nothing more can be granted."""
+    from vibey.services.route import route as route_pool
+
+    route_pool(installation(), pool)
+
+
+@app.task(name=BUILD_TASK)
+@guarded
+def build(run_id: int, token: int) -> None:
+    """Carry out one granted run, if its token still holds."""
+    from vibey.services.run import carry_out
+
+    carry_out(installation(), run_id, token)
+
+
+@app.task(name=TICK_TASK)
+@guarded
+def tick() -> None:
+    """Repair what was left lying, and route what is due."""
+    from vibey.services.tick import tick as tick_once
+
+    tick_once(installation())
+
+
+@app.task(name=CANARY_TASK)
+@guarded
+def canary(worker: str) -> None:
+    """A worker's proof that it consumes."""
+    from vibey.services.pulse import sing
+
+    sing(installation(), worker)

@@ -1,0 +1,153 @@
+"""What happens when a Celery worker starts, is ready, and stops.
+
+At the start the engines it serves are read from its queues, its concurrency is checked against their slots
+(or set, when none was given), the schema is checked, and leftovers of dead runs on this machine are killed.
+When ready, a thread of the main process keeps the worker's row fresh and watches its canary; see
+`vibey.services.pulse` for the protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from celery import signals
+from celery.utils.nodenames import worker_direct
+from celery.worker import state
+from typing_extensions import override
+
+from tasks.app import installation, settings
+from vibey.domain.errors import VibeyError
+from vibey.publisher import CONTROL_QUEUE, engine_queue
+from vibey.services import fleet, pulse
+from vibey.services.pulse import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vibey.services.installation import Installation
+
+log = logging.getLogger("vibey.worker")
+
+CONTROL_CONCURRENCY = 2
+CANARY_LIMIT_MS = 60_000
+
+
+@signals.celeryd_init.connect
+def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> None:  # noqa: ANN401  Celery's own
+    """Refuse a wrong schema or fewer processes than slots; choose the number when none was given."""
+    try:
+        installation().require_schema()
+        fleet.sync(installation())
+        needed = _needed(_queues(options))
+    except VibeyError as error:
+        raise SystemExit(f"vibey: {error}") from None
+    given = options.get("concurrency")
+    if not given:
+        conf.worker_concurrency = needed
+        options["concurrency"] = needed
+    elif int(given) < needed:
+        raise SystemExit(
+            f"vibey: worker {sender} has --concurrency {given}, but needs {needed}: one process per slot it serves and "
+            f"{CONTROL_CONCURRENCY if needed > 1 else 1} beside them; raise it, or serve fewer engines with -Q"
+        )
+
+
+@signals.worker_ready.connect
+def appear(sender: Any, **_: object) -> None:  # noqa: ANN401  Celery's consumer
+    """Begin to say that this worker lives."""
+    queues = list(sender.app.amqp.queues.consume_from)
+    served = tuple(name for name in settings().engine if engine_queue(name) in queues)
+    worker = Worker(sender.hostname, served, sender.controller.concurrency)
+    thread = Pulse(installation(), worker)
+    sender.app.vibey_pulse = thread
+    thread.start()
+
+
+@signals.worker_shutting_down.connect
+def disappear(sender: Any, **_: object) -> None:  # noqa: ANN401, ARG001  Celery's own
+    """Stop saying so, and take the row away: its engines count as full from now on."""
+    from tasks.app import app
+
+    thread = getattr(app, "vibey_pulse", None)
+    if thread is not None:
+        thread.stop()
+
+
+def _queues(options: dict[str, Any]) -> list[str]:
+    chosen = _names(options.get("queues"))
+    left_out = _names(options.get("exclude_queues"))
+    everything = [CONTROL_QUEUE, *(engine_queue(name) for name in settings().engine)]
+    return [name for name in chosen or everything if name not in left_out]
+
+
+def _names(value: object) -> list[str]:
+    if not value:
+        return []
+    return [str(name) for name in (value.split(",") if isinstance(value, str) else value)]  # type: ignore[attr-defined]
+
+
+def _needed(queues: Sequence[str]) -> int:
+    served = [name for name in settings().engine if engine_queue(name) in queues]
+    slots = sum(settings().slots_of(name) for name in served)
+    return slots + (CONTROL_CONCURRENCY if CONTROL_QUEUE in queues else 1)
+
+
+class Pulse(threading.Thread):
+    """The thread that keeps a worker's row fresh, sends its canary, and ends a worker that consumes nothing."""
+
+    def __init__(self, installed: Installation, worker: Worker) -> None:
+        """Make the thread; `start` sets it going."""
+        super().__init__(name="vibey-pulse", daemon=True)
+        self._installation = installed
+        self._worker = worker
+        self._ending = threading.Event()
+        self._interval = min(10.0, installed.timing.presence_ms / 4000)
+
+    @override
+    def run(self) -> None:
+        """Beat until told to stop."""
+        self._begin()
+        while not self._ending.wait(self._interval):
+            self._beat()
+
+    def stop(self) -> None:
+        """Leave in good order."""
+        self._ending.set()
+        pulse.leave(self._installation, self._worker)
+
+    def _begin(self) -> None:
+        if self._worker.engines:
+            self._examine()
+        self._beat()
+        try:
+            pulse.wake_pools(self._installation)
+        except VibeyError as error:
+            log.warning("could not wake the router: %s", error)
+
+    def _examine(self) -> None:
+        try:
+            for name, health in fleet.examine(self._installation, self._worker.engines).items():
+                if not health.good:
+                    log.warning("engine %s: %s; %s", name, health.detail, health.fix)
+        except VibeyError as error:
+            log.warning("could not examine the engines: %s", error)
+
+    def _beat(self) -> None:
+        try:
+            silent_ms = pulse.appear(self._installation, self._worker)
+        except VibeyError as error:
+            log.warning("could not renew this worker's row: %s", error)
+            return
+        if len(state.active_requests) >= self._worker.concurrency:
+            return
+        queue = worker_direct(self._worker.name)
+        if not self._installation.publisher.canary(queue, self._worker.name):
+            return
+        if silent_ms > CANARY_LIMIT_MS:
+            log.critical("this worker consumes nothing for %d s: ending it", silent_ms // 1000)
+            os.kill(os.getpid(), signal.SIGTERM)
+            self._ending.set()

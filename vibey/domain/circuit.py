@@ -1,0 +1,100 @@
+"""Circuit: the guard of an account.
+
+States. *Closed* lets runs through. *Open* lets nothing through, until `probe_at_ms`, or, when that is None, until
+a person acts (`vibey doctor`, `vibey engine reset`). From that instant the circuit is *half-open*: it lets one
+run through, the probe, fleet-wide, and the run is an ordinary job. Half-open is not stored: it is what an open circuit
+looks like once its time has come, so no timer has to fire for it.
+
+What opens it. A spent window opens until the provider's reset time, or, when that is unknown, on the probe schedule.
+Spent credits have no clock and are probed at 10, 20, 30, 30… minutes. A refused login has no clock and no probe. Three
+engine failures in a row open it, with probes at 5, 10, 20, 30, 30… minutes. A probe that fails in any of these ways
+reopens with the next step. A job's own failure and a fault of Vibey's touch nothing.
+
+What closes it. Any success, or a person's reset. The failure average moves with every outcome that says something
+about the engine: e ← 0.9e + 0.1 on failure, 0.9e on success, and it halves with time (see `weight.decayed`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from vibey.domain.backoff import fraction
+from vibey.domain.engine import MILLION, Phase
+from vibey.domain.outcome import CapacityKind
+from vibey.domain.weight import decayed
+
+MINUTE_MS = 60_000
+FAILURES_TO_OPEN = 3
+ENGINE_PROBES = (5, 10, 20, 30)
+CAPACITY_PROBES = (10, 20, 30)
+JITTER_PERCENT = 10
+
+
+class OpenReason(StrEnum):
+    """Why a circuit is open."""
+
+    ENGINE_FAILURES = "engine_failures"
+    WINDOW_EXHAUSTED = "window_exhausted"
+    CREDITS_EXHAUSTED = "credits_exhausted"
+    LOGIN_FAILED = "login_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """An account's guard as stored. Instants are milliseconds since the Unix epoch; `failure` is in millionths."""
+
+    account: str
+    open_reason: OpenReason | None = None
+    probe_at_ms: int | None = None
+    probes: int = 0
+    failures_in_a_row: int = 0
+    failure: int = 0
+    failure_at_ms: int = 0
+
+    def phase(self, now_ms: int) -> Phase:
+        """What the circuit lets through at this instant."""
+        if self.open_reason is None:
+            return Phase.CLOSED
+        due = self.probe_at_ms is not None and now_ms >= self.probe_at_ms
+        return Phase.HALF_OPEN if due else Phase.OPEN
+
+    @property
+    def is_pristine(self) -> bool:
+        """Whether a success would change nothing."""
+        return self.open_reason is None and self.failure == 0 and self.failures_in_a_row == 0
+
+    def succeeded(self, now_ms: int, half_life_ms: int) -> Circuit:
+        """After a run that ended well: closed, and its failure average eased; below a thousandth it is forgotten."""
+        eased = self._decayed(now_ms, half_life_ms) * 9 // 10
+        return Circuit(self.account, failure=eased if eased >= MILLION // 1000 else 0, failure_at_ms=now_ms)
+
+    def engine_failed(self, now_ms: int, half_life_ms: int) -> Circuit:
+        """After a crash, timeout or stall; opens at three in a row, and at once when it was the probe that failed."""
+        failed = self._failed(now_ms, half_life_ms)
+        if failed.failures_in_a_row < FAILURES_TO_OPEN and self.open_reason is None:
+            return failed
+        return failed._opened(OpenReason.ENGINE_FAILURES, now_ms, ENGINE_PROBES)
+
+    def refused(self, kind: CapacityKind, resets_at_ms: int | None, now_ms: int, half_life_ms: int) -> Circuit:
+        """After the provider said no for want of capacity; `resets_at_ms` is its own word on when to come back."""
+        failed = self._failed(now_ms, half_life_ms)
+        if kind is CapacityKind.LOGIN:
+            return replace(failed, open_reason=OpenReason.LOGIN_FAILED, probe_at_ms=None)
+        if kind is CapacityKind.CREDITS:
+            return failed._opened(OpenReason.CREDITS_EXHAUSTED, now_ms, CAPACITY_PROBES)
+        opened = failed._opened(OpenReason.WINDOW_EXHAUSTED, now_ms, CAPACITY_PROBES)
+        return opened if resets_at_ms is None else replace(opened, probe_at_ms=max(resets_at_ms, now_ms))
+
+    def _decayed(self, now_ms: int, half_life_ms: int) -> int:
+        return decayed(self.failure, now_ms - self.failure_at_ms, half_life_ms)
+
+    def _failed(self, now_ms: int, half_life_ms: int) -> Circuit:
+        average = self._decayed(now_ms, half_life_ms) * 9 // 10 + MILLION // 10
+        in_a_row = self.failures_in_a_row + 1
+        return replace(self, failures_in_a_row=in_a_row, failure=average, failure_at_ms=now_ms)
+
+    def _opened(self, reason: OpenReason, now_ms: int, schedule: tuple[int, ...]) -> Circuit:
+        step = schedule[min(self.probes, len(schedule) - 1)] * MINUTE_MS
+        jitter = fraction(f"{self.account}:{self.probes}:{now_ms}", step * JITTER_PERCENT // 100 + 1)
+        return replace(self, open_reason=reason, probe_at_ms=now_ms + step + jitter, probes=self.probes + 1)

@@ -1,0 +1,112 @@
+"""The one tree of errors.
+
+Every error a person can meet is a `VibeyError`. Its message names the thing, the value and what to do;
+its fields carry the same facts for programs. `exit_code` is what the command line returns for it.
+Expected outcomes of a decision are values, never exceptions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+
+class VibeyError(Exception):
+    """Root of the tree; raised as itself only for a fault of Vibey's own."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InvalidInput(VibeyError):
+    """What the caller gave cannot be understood: `field` names it, `value` is what came, `expected` what would do."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        self.field = field
+        self.value = value
+        self.expected = expected
+        super().__init__(f"{field}: {_shown(value)} is not usable; expected {expected}")
+
+
+class Refused(VibeyError):
+    """The request is well formed, but the installation's state does not allow it; `remedy` says what would."""
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what = what
+        self.remedy = remedy
+        super().__init__(f"{what}; {remedy}")
+
+
+class UnknownName(Refused):
+    """A project, engine, pool or job that does not exist; `known` lists near names."""
+
+    def __init__(self, kind: str, name: object, known: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = known
+        hint = f"known: {', '.join(known)}" if known else f"no {kind} exists yet"
+        super().__init__(f"unknown {kind} {_shown(name)}", hint)
+
+
+class ServiceUnavailable(VibeyError):
+    """Postgres, Redis or another server did not answer."""
+
+    exit_code: ClassVar[int] = 4
+
+    def __init__(self, service: str, detail: str, remedy: str) -> None:
+        self.service = service
+        self.detail = detail
+        self.remedy = remedy
+        super().__init__(f"{service} is unreachable ({detail}); {remedy}")
+
+
+class SchemaOutdated(VibeyError):
+    """The database's schema is not the one this version needs; nothing was started."""
+
+    exit_code: ClassVar[int] = 4
+
+    def __init__(self, found: str | None, needed: str) -> None:
+        self.found = found
+        self.needed = needed
+        super().__init__(
+            f"the database schema is at {found or 'nothing'}, this version needs {needed}; run: vibey migrate"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a configuration: where, what came, what is allowed, and the nearest known name."""
+
+    key: str
+    value: object
+    expected: str
+    nearest: str | None = None
+
+    @override
+    def __str__(self) -> str:
+        """One line a person can act on."""
+        hint = f" (did you mean {self.nearest!r}?)" if self.nearest else ""
+        return f"{self.key}: {_shown(self.value)}: {self.expected}{hint}"
+
+
+class SettingsError(VibeyError):
+    """Everything wrong with a configuration, reported at once."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
+        self.source = source
+        self.problems = problems
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f"{source}: {count}\n{lines}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

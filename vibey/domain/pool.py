@@ -1,0 +1,63 @@
+"""Pools: trees of engines, and the best-first classes every selection mode compiles to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from vibey.domain.engine import EngineFacts, Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Select(StrEnum):
+    """How a pool chooses among its members."""
+
+    ORDERED = "ordered"
+    WEIGHTED = "weighted"
+    TIERED = "tiered"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pool's member: an engine by name, or a nested pool.
+
+    `weight` is in millionths; None takes the engine's own (a nested pool's is then one). `tier` is the pool tier.
+    """
+
+    key: str
+    pool: Pool | None = None
+    weight: int | None = None
+    tier: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A node of the tree. Keys are unique in a tree, and all state is kept by key, never by position."""
+
+    key: str
+    select: Select
+    members: tuple[Member, ...]
+
+    def engines(self) -> Iterator[str]:
+        """Names of all engines under this pool, in declared order."""
+        for member in self.members:
+            if member.pool is None:
+                yield member.key
+            else:
+                yield from member.pool.engines()
+
+
+def default_pool(key: str, engines: Sequence[EngineFacts]) -> Pool:
+    """The root used when none is configured: ordered [local, paid], each weighted."""
+    return Pool(
+        key,
+        Select.ORDERED,
+        tuple(Member(f"{key}.{tier}", Pool(f"{key}.{tier}", Select.WEIGHTED, _leaves(tier, engines))) for tier in Tier),
+    )
+
+
+def _leaves(tier: Tier, engines: Sequence[EngineFacts]) -> tuple[Member, ...]:
+    return tuple(Member(engine.name) for engine in engines if engine.tier is tier)

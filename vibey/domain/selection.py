@@ -1,0 +1,94 @@
+"""Selection: walk a pool tree down to one engine.
+
+Every mode compiles to a best-first list of classes, each with shares that sum to one; then one algorithm: take
+the first class that has an open member, draw inside it, and go down. Only pools on the chosen path spend credit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from vibey.domain.engine import MILLION
+from vibey.domain.pool import Member, Pool, Select
+from vibey.domain.rotation import draw, shares
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CreditKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happened in one pool on the way: the class taken, its members' shares, credits before and after."""
+
+    pool: str
+    skipped: tuple[str, ...]
+    members: tuple[str, ...]
+    shares: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    chosen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The engine a walk arrived at, and every step of it."""
+
+    engine: str
+    steps: tuple[Step, ...]
+
+    def offered(self) -> dict[str, int]:
+        """The share each engine of the last pool was offered, in units of 10^-12 of a pick; they sum to one pick."""
+        last = self.steps[-1]
+        return dict(zip(last.members, last.shares, strict=True))
+
+
+def select(pool: Pool, open_weights: Mapping[str, int], credits: Mapping[CreditKey, int]) -> Selection | None:
+    """Draw one engine among the open ones (name → effective weight, positive); None when the pool has none."""
+    steps: list[Step] = []
+    node: Pool | None = pool
+    while node is not None:
+        step = _step(node, open_weights, credits)
+        if step is None:
+            return None
+        steps.append(step)
+        node = next(member.pool for member in node.members if member.key == step.chosen)
+    return Selection(steps[-1].chosen, tuple(steps))
+
+
+def _step(pool: Pool, open_weights: Mapping[str, int], credits: Mapping[CreditKey, int]) -> Step | None:
+    skipped: list[str] = []
+    for members in classes(pool):
+        weighed = [(member.key, _weight(member, open_weights)) for member in members]
+        live = [(key, weight) for key, weight in weighed if weight > 0]
+        if not live:
+            skipped.extend(key for key, _ in weighed)
+            continue
+        keys = tuple(key for key, _ in live)
+        gains = shares(tuple(weight for _, weight in live))
+        before = tuple(credits.get((pool.key, key), 0) for key in keys)
+        winner, after = draw(before, gains)
+        return Step(pool.key, tuple(skipped), keys, gains, before, after, keys[winner])
+    return None
+
+
+def classes(pool: Pool) -> tuple[tuple[Member, ...], ...]:
+    """The pool's members as best-first classes: each alone, all together, or by pool tier, higher first."""
+    if pool.select is Select.ORDERED:
+        return tuple((member,) for member in pool.members)
+    if pool.select is Select.WEIGHTED:
+        return (pool.members,)
+    by_tier = sorted(pool.members, key=lambda member: -(member.tier or 0))
+    return tuple(tuple(group) for _, group in groupby(by_tier, key=lambda member: member.tier or 0))
+
+
+def _weight(member: Member, open_weights: Mapping[str, int]) -> int:
+    """A member's weight in its class: its own times the engine's effective one; 0 when nothing in it is open."""
+    own = MILLION if member.weight is None else member.weight
+    if member.pool is not None:
+        return own if any(name in open_weights for name in member.pool.engines()) else 0
+    product = own * open_weights.get(member.key, 0)
+    return max(1, product // MILLION) if product > 0 else 0

@@ -1,0 +1,201 @@
+"""Settlement: what the end of a run means for its job, its account's circuit and its engine.
+
+| how it ended | the job | attempt | who else hears of it |
+|---|---|---|---|
+| success | succeeded | counted | circuit: success |
+| WORK, the job's own fault | retried after backoff | counted | nobody |
+| ENGINE: crash, timeout, stall | retried after backoff | counted | circuit: engine failure |
+| CAPACITY: window, credits, login | requeued at once | refunded, at most 5 times a job and attempt | circuit: refused |
+| CAPACITY: busy | requeued at once | refunded, as above | the engine counts as full for a poll |
+| VIBEY, our own fault | retried after backoff | counted | nobody |
+| HANDOFF, wound down and saved its state | requeued at once, that engine avoided | refunded, at most 3 a job | nobody |
+| MISCONFIGURED | requeued at once | refunded, as capacity | the engine is gone until `doctor` is good |
+| lost: lease expired after the start | retried after backoff | counted | nobody |
+| cancelled | cancelled | counted | nobody |
+| withdrawn: granted, never started | requeued at once | refunded | nobody |
+
+A retry needs an attempt left; without one the job has failed. A spent refund allowance makes the ending count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from vibey.domain.backoff import delay_ms
+from vibey.domain.effort import Effort, effort_of, rises
+from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Outcome, Success
+
+if TYPE_CHECKING:
+    from vibey.domain.circuit import Circuit
+
+REFUNDS_PER_ATTEMPT = 5
+HANDOFFS_PER_JOB = 3
+
+
+class JobState(StrEnum):
+    """A job's state; the last three are ends."""
+
+    QUEUED = "queued"
+    GRANTED = "granted"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunState(StrEnum):
+    """A run's state; a run in one of the first two holds its slot."""
+
+    GRANTED = "granted"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    WITHDRAWN = "withdrawn"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """The job behind a run, as far as its settlement needs it. `attempt` is the number this run carries."""
+
+    job_id: int
+    engine: str
+    attempt: int
+    max_attempts: int
+    effort: Effort
+    refunds: int = 0
+    handoffs: int = 0
+    avoided: frozenset[str] = frozenset()
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What to write: the run's and the job's new state, and the job's next requirement if it is queued again.
+
+    `attempts` is how many count as used from now on; `delay_ms` 0 means due at once.
+    """
+
+    run_state: RunState
+    job_state: JobState
+    attempts: int
+    refunds: int
+    handoffs: int
+    avoided: frozenset[str]
+    affinity: str | None
+    effort: Effort
+    delay_ms: int = 0
+    reason: str = ""
+
+
+def settle(job: Attempted, outcome: Outcome, *, backoff_ms: int) -> Settlement:
+    """The settlement of a run that ended with an outcome."""
+    if isinstance(outcome, Success):
+        return _ended(job, RunState.SUCCEEDED, JobState.SUCCEEDED, "succeeded")
+    if job.cancel_requested:
+        return cancelled(job)
+    reason = f"{outcome.failure_class.value}: {outcome.detail}"
+    if outcome.failure_class is FailureClass.HANDOFF and job.handoffs < HANDOFFS_PER_JOB:
+        return _handed_off(job, reason)
+    refundable = outcome.failure_class in {FailureClass.CAPACITY, FailureClass.MISCONFIGURED}
+    if refundable and job.refunds < REFUNDS_PER_ATTEMPT:
+        return _again(job, RunState.FAILED, job.attempt - 1, reason, refunds=job.refunds + 1)
+    return _retried(job, RunState.FAILED, reason, backoff_ms)
+
+
+def lost(job: Attempted, *, backoff_ms: int, rerun: bool = True) -> Settlement:
+    """The settlement of a run whose lease expired after it had started; without `rerun` the job stops here."""
+    if job.cancel_requested:
+        return cancelled(job)
+    if not rerun:
+        return _ended(job, RunState.LOST, JobState.FAILED, "lost, and not to be rerun")
+    return _retried(job, RunState.LOST, "lost: the lease expired", backoff_ms)
+
+
+def withdrawn(job: Attempted, reason: str) -> Settlement:
+    """The settlement of a grant that never started: as if it had not been made."""
+    if job.cancel_requested:
+        return _ended(job, RunState.WITHDRAWN, JobState.CANCELLED, "cancelled")
+    return _again(job, RunState.WITHDRAWN, job.attempt - 1, reason, refunds=job.refunds)
+
+
+def cancelled(job: Attempted) -> Settlement:
+    """The settlement of a run that was stopped because its job was cancelled."""
+    return _ended(job, RunState.CANCELLED, JobState.CANCELLED, "cancelled")
+
+
+def feed(circuit: Circuit, outcome: Outcome, now_ms: int, half_life_ms: int) -> Circuit:
+    """The account's circuit after this outcome."""
+    if isinstance(outcome, Success):
+        return circuit.succeeded(now_ms, half_life_ms)
+    if not concerns_circuit(outcome):
+        return circuit
+    if outcome.capacity_kind is None:
+        return circuit.engine_failed(now_ms, half_life_ms)
+    return circuit.refused(outcome.capacity_kind, outcome.resets_at_ms, now_ms, half_life_ms)
+
+
+def concerns_circuit(outcome: Outcome) -> bool:
+    """Whether the account's circuit hears of this outcome."""
+    if isinstance(outcome, Success) or outcome.failure_class is FailureClass.ENGINE:
+        return True
+    return outcome.failure_class is FailureClass.CAPACITY and outcome.capacity_kind is not CapacityKind.BUSY
+
+
+def is_busy(outcome: Outcome) -> bool:
+    """Whether the engine's server answered that it is full."""
+    return isinstance(outcome, Failure) and outcome.capacity_kind is CapacityKind.BUSY
+
+
+def is_misconfigured(outcome: Outcome) -> bool:
+    """Whether the engine cannot work until a person has mended it."""
+    return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.MISCONFIGURED
+
+
+def _ended(job: Attempted, run: RunState, state: JobState, reason: str) -> Settlement:
+    return Settlement(run, state, job.attempt, job.refunds, job.handoffs, job.avoided, None, job.effort, reason=reason)
+
+
+def _retried(job: Attempted, run: RunState, reason: str, backoff_ms: int) -> Settlement:
+    if job.attempt >= job.max_attempts:
+        return _ended(job, run, JobState.FAILED, f"{reason} (attempt {job.attempt} of {job.max_attempts})")
+    following = job.attempt + 1
+    effort = effort_of(following, job.effort)
+    forced = rises(following, job.effort)
+    kept = job.avoided if job.handoffs else frozenset[str]()
+    return Settlement(
+        run,
+        JobState.QUEUED,
+        attempts=job.attempt,
+        refunds=0,
+        handoffs=job.handoffs,
+        avoided=kept | {job.engine} if forced else kept,
+        affinity=None if forced else job.engine,
+        effort=effort,
+        delay_ms=delay_ms(job.job_id, job.attempt, backoff_ms),
+        reason=reason,
+    )
+
+
+def _again(job: Attempted, run: RunState, attempts: int, reason: str, *, refunds: int) -> Settlement:
+    effort = effort_of(attempts + 1, job.effort)
+    return Settlement(run, JobState.QUEUED, attempts, refunds, job.handoffs, job.avoided, None, effort, reason=reason)
+
+
+def _handed_off(job: Attempted, reason: str) -> Settlement:
+    avoided = job.avoided | {job.engine}
+    effort = effort_of(job.attempt, job.effort)
+    return Settlement(
+        RunState.FAILED,
+        JobState.QUEUED,
+        job.attempt - 1,
+        job.refunds,
+        job.handoffs + 1,
+        avoided,
+        None,
+        effort,
+        reason=reason,
+    )

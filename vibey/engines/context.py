@@ -1,0 +1,122 @@
+"""RunContext: what a run has at hand, each part made when it is first touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vibey.engines.contract import Job, RunStopped, StopReason
+from vibey.engines.marks import Marks
+from vibey.engines.output import OutputLog
+from vibey.engines.process import Order, SupervisedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from vibey.engines.watch import Limits, Watch
+
+LOG_NAME = "output.log"
+
+
+def run_directory(root: Path, run_id: int) -> Path:
+    """The folder of a run below the installation's folder of runs."""
+    return root / f"run-{run_id}"
+
+
+def run_log(root: Path, run_id: int) -> Path:
+    """The log of a run; it does not exist if the run never printed or never began."""
+    return run_directory(root, run_id) / LOG_NAME
+
+
+class RunContext:
+    """The contract's Context over a watch; `close` ends everything it began."""
+
+    def __init__(self, job: Job, root: Path, watch: Watch) -> None:
+        self._job = job
+        self._root = root
+        self._watch = watch
+        self._directory: Path | None = None
+        self._output: OutputLog | None = None
+        self._refused: StopReason | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits the run is under."""
+        return self._watch.limits
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long the run may take in all."""
+        return self._watch.limits.timeout_seconds
+
+    @property
+    def stopped(self) -> StopReason | None:
+        """Why the run has to end, once it has to."""
+        return self._watch.stopped
+
+    @property
+    def directory(self) -> Path:
+        """The run's own folder, for its user only; one left from an earlier database is moved aside."""
+        if self._directory is None:
+            self._watch.begin()
+            self._directory = _fresh(run_directory(self._root.absolute(), self._job.run_id))
+        return self._directory
+
+    @property
+    def output(self) -> OutputLog:
+        """The run's log."""
+        if self._output is None:
+            self._output = OutputLog(self.directory / LOG_NAME)
+        return self._output
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        stdin: Path | None = None,
+        directory: Path | None = None,
+        secrets: Sequence[str] = (),
+    ) -> SupervisedProcess:
+        """Start a supervised process; RunStopped once the run has to end."""
+        job = self._job
+        marks = Marks(job.installation, job.job_id, job.run_id, job.token)
+        order = Order(tuple(argv), environment, directory or self.directory, stdin, tuple(secrets))
+        log = self.output
+        try:
+            return self._watch.start(
+                lambda lease_end: SupervisedProcess(order, marks=marks, lease_end=lease_end, log=log)
+            )
+        except RunStopped as stop:
+            self._refused = stop.reason
+            raise
+
+    def ended_for(self) -> StopReason | None:
+        """Why the run was ended; None when its work ended by itself and the lease is not known to be lost.
+
+        Ask before `close`, which ends what the adapter has left behind, and that is no reason.
+        """
+        reasons = {ending.stopped for ending in self._watch.endings()} | {self._refused}
+        if StopReason.LEASE_LOST in reasons or self._watch.stopped is StopReason.LEASE_LOST:
+            return StopReason.LEASE_LOST
+        return next((reason for reason in StopReason if reason in reasons), None)
+
+    def close(self) -> None:
+        """Kill what still lives, stop watching, close the log."""
+        reason = self.ended_for()
+        self._watch.end()
+        if self._output is not None:
+            if reason is not None:
+                self._output.note(f"the run was ended: {reason.value}")
+            self._output.close()
+
+
+def _fresh(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        number = next(n for n in range(1, 1_000_000) if not path.with_name(f"{path.name}.old-{n}").exists())
+        path.rename(path.with_name(f"{path.name}.old-{number}"))
+        path.mkdir(mode=0o700)
+    return path

@@ -1,0 +1,136 @@
+"""OutputLog: what a run printed, bounded: its beginning and its end, and how much was left out between.
+
+On disk a log is a few plain files side by side, so that a reader, and a log whose writer was killed, need
+nothing else: the head at the log's own path, and the tail in segments named `<path>.at-<offset>` after the
+place of their first byte in the whole output. The oldest segment is dropped when a new one begins, so the
+tail kept is between a quarter and a half of the bound. Readers work by offsets in the whole output and can
+follow while it is written.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DEFAULT_BOUND = 4 * 1024 * 1024
+FOLLOW_PAUSE_SECONDS = 0.2
+_PIECE = 64 * 1024
+
+
+class OutputLog:
+    """The writing side: one writer per run, appending. `bound` is the most bytes ever kept, in total."""
+
+    def __init__(self, path: Path, bound: int = DEFAULT_BOUND) -> None:
+        self.path = path
+        self._head_size = bound // 2
+        self._segment_size = max(1, bound // 4)
+        self._written = 0
+        self._room = self._head_size
+        self._segments: list[Path] = []
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND, 0o600)
+        self.lost = 0
+
+    def write(self, text: bytes) -> None:
+        """Append. A full disk costs the log its text, counted in `lost`, and never the run its life."""
+        view = memoryview(text)
+        while view:
+            if not self._room:
+                self._next_segment()
+            part = view[: self._room]
+            self._append(part)
+            self._written += len(part)
+            self._room -= len(part)
+            view = view[len(part) :]
+
+    def note(self, line: str) -> None:
+        """Append a line of Vibey's own."""
+        self.write(f"[vibey] {line}\n".encode())
+
+    def close(self) -> None:
+        """Release the file; the log stays readable."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _append(self, part: memoryview) -> None:
+        try:
+            if self._file >= 0:
+                os.write(self._file, part)
+                return
+        except OSError:
+            pass
+        self.lost += len(part)
+
+    def _next_segment(self) -> None:
+        self.close()
+        self._room = self._segment_size
+        path = self.path.with_name(f"{self.path.name}.at-{self._written}")
+        try:
+            if len(self._segments) == 2:
+                self._segments.pop(0).unlink(missing_ok=True)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND, 0o600)
+            self._segments.append(path)
+        except OSError:
+            return  # counted as lost, part by part
+
+
+def read_text(path: Path) -> str:
+    """The whole log as kept, with a line where something was left out; empty if there is none."""
+    return b"".join(_pieces(path, 0)).decode("utf-8", "replace")
+
+
+def read_tail(path: Path, lines: int) -> str:
+    """The last so many lines kept, readable while the run goes on."""
+    kept = read_text(path).splitlines(keepends=True)
+    return "".join(kept[-lines:]) if lines > 0 else ""
+
+
+def follow(path: Path, ended: Callable[[float], bool]) -> Iterator[str]:
+    """The log's text from its beginning and then as it grows, in pieces.
+
+    `ended(seconds)` waits up to that long and says whether nothing more will be written (`Event.wait` does
+    both); then what is there is given out, and the generator ends.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    reached = 0
+    last = False
+    while True:
+        for offset, piece in _placed_pieces(path, reached):
+            reached = offset
+            yield decoder.decode(piece)
+        if last:
+            return
+        last = ended(FOLLOW_PAUSE_SECONDS)
+
+
+def _pieces(path: Path, start: int) -> Iterator[bytes]:
+    return (piece for _, piece in _placed_pieces(path, start))
+
+
+def _placed_pieces(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
+    """Kept text from this offset on, each piece with the offset that follows it."""
+    reached = start
+    for offset, file in _files(path):
+        if offset > reached:
+            yield offset, f"\n[vibey] {offset - reached} bytes left out\n".encode()
+            reached = offset
+        try:
+            with file.open("rb") as opened:
+                opened.seek(reached - offset)
+                while piece := opened.read(_PIECE):
+                    reached += len(piece)
+                    yield reached, piece
+        except FileNotFoundError:
+            continue  # dropped since it was listed; the next one says how much is missing
+
+
+def _files(path: Path) -> list[tuple[int, Path]]:
+    head = [(0, path)] if path.exists() else []
+    prefix = f"{path.name}.at-"
+    named = (file for file in path.parent.glob(f"{path.name}.at-*") if file.name.removeprefix(prefix).isdigit())
+    return head + sorted((int(file.name.removeprefix(prefix)), file) for file in named)

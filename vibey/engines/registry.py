@@ -1,0 +1,57 @@
+"""Registry: which kinds of engine there are, and the adapter for a configured engine."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+from vibey.domain.errors import Refused, UnknownName
+from vibey.engines.contract import Engine, EngineConfig
+
+GROUP = "vibey.engines"
+# Where each kind is built; a module is imported when its kind is first used.
+BUILT_IN = {
+    "command": "vibey.engines.command:CommandEngine",
+    "noop": "vibey.engines.noop:NoopEngine",
+    "python": "vibey.engines.python:PythonEngine",
+}
+
+Builder = Callable[[EngineConfig], Engine]
+
+
+def known_kinds() -> tuple[str, ...]:
+    """Every kind that can be configured here, built in or installed."""
+    return tuple(sorted({*BUILT_IN, *_installed()}))
+
+
+def build(config: EngineConfig) -> Engine:
+    """The adapter for this engine.
+
+    Raises UnknownName for a kind nobody provides, Refused for one whose package cannot be loaded,
+    InvalidInput for settings its kind cannot use. A built-in kind cannot be replaced by an installed one.
+    """
+    return _builder(config.kind)(config)
+
+
+def _builder(kind: str) -> Builder:
+    if kind in BUILT_IN:
+        module, _, name = BUILT_IN[kind].partition(":")
+        builder: Builder = getattr(importlib.import_module(module), name)
+        return builder
+    installed = _installed()
+    if kind not in installed:
+        raise UnknownName("engine kind", kind, known_kinds())
+    try:
+        loaded: Builder = installed[kind].load()
+    except Exception as error:
+        where = installed[kind].value
+        raise Refused(
+            f"engine kind {kind!r} ({where}) cannot be loaded: {error}",
+            "mend or remove the package that provides it",
+        ) from error
+    return loaded
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}

@@ -1,0 +1,153 @@
+"""Result files: what a program may say about its own run, and how far it is believed.
+
+A JSON object of at most 256 KiB, every key optional:
+`{"result": …, "cost_usd": 0.12, "tokens_in": 900, "tokens_out": 120}`, or, to be refused with a reason,
+`{"failure": {"class": "work|engine|capacity|handoff|misconfigured", "kind": "window|credits|login|busy",
+"detail": "…", "resets_in": 3600}}` (`kind` with capacity only; seconds). A declared failure counts whatever
+the exit code. A result counts only with exit 0; cost and tokens always do. A result that is no object is
+wrapped as `{"value": …}`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypeVar
+
+from vibey.domain.errors import InvalidInput
+from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Outcome, Success, one_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGEST_RESULT = 256 * 1024
+LONGEST_RESET_SECONDS = 31 * 24 * 3600
+_DECLARABLE = tuple(kind for kind in FailureClass if kind is not FailureClass.VIBEY)
+_LARGEST_COUNT = 2**53
+_Word = TypeVar("_Word", FailureClass, CapacityKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a program said about its run."""
+
+    result: Mapping[str, object] | None = None
+    failure: Failure | None = None
+    cost_usd: Decimal | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+
+    def outcome(self, failure: Failure | None) -> Outcome:
+        """The run's outcome, given the failure its exit means (None: it ended well)."""
+        failed = self.failure or failure
+        if failed is None:
+            return Success(self.result, self.cost_usd, self.tokens_in, self.tokens_out)
+        return replace(failed, cost_usd=self.cost_usd, tokens_in=self.tokens_in, tokens_out=self.tokens_out)
+
+
+def read_report(path: Path) -> Report | None:
+    """The report in a file, None if there is no file; raises InvalidInput for one that cannot be believed."""
+    text = _contents(path)
+    return None if text is None else parse_report(text)
+
+
+def parse_report(text: bytes) -> Report:
+    """The report these bytes are; raises InvalidInput."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("result file", text[:60], f"a JSON object ({one_line(str(error), 80)})") from None
+    if not isinstance(said, dict):
+        raise InvalidInput("result file", type(said).__name__, "a JSON object")
+    result = said.get("result")
+    return Report(
+        result=wrapped(storable(result)) if result is not None else None,
+        failure=_failure(said["failure"]) if said.get("failure") is not None else None,
+        cost_usd=_cost(said.get("cost_usd")),
+        tokens_in=_count(said, "tokens_in"),
+        tokens_out=_count(said, "tokens_out"),
+    )
+
+
+def storable(value: object) -> object:
+    """The same value without NUL and lone surrogates, which jsonb refuses; InvalidInput for NaN."""
+    if isinstance(value, str):
+        return "".join("\ufffd" if mark == "\0" or "\ud800" <= mark <= "\udfff" else mark for mark in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput("result", value, "finite numbers")
+    if isinstance(value, Mapping):
+        return {str(storable(key)): storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in value]
+    return value
+
+
+def wrapped(value: object) -> Mapping[str, object]:
+    """An object as it is, anything else under the key `value`."""
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def _contents(path: Path) -> bytes | None:
+    # The program could have left a pipe, which must not block us, or a link to a file that is not its own.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidInput("result file", path.name, f"a plain file ({error.strerror})") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidInput("result file", path.name, "a plain file")
+        if found.st_size > LARGEST_RESULT:
+            raise InvalidInput("result file", f"{found.st_size} bytes", f"at most {LARGEST_RESULT} bytes")
+        return os.read(descriptor, LARGEST_RESULT)
+    finally:
+        os.close(descriptor)
+
+
+def _failure(said: object) -> Failure:
+    if not isinstance(said, dict):
+        raise InvalidInput("failure", said, "an object")
+    failure_class = _one_of("failure.class", said.get("class"), _DECLARABLE)
+    capacity = failure_class is FailureClass.CAPACITY
+    kind = _one_of("failure.kind", said.get("kind", "busy"), tuple(CapacityKind)) if capacity else None
+    detail = one_line(str(said.get("detail") or failure_class.value))
+    return Failure(failure_class, detail, kind, resets_in_ms=_reset_ms(said.get("resets_in")) if capacity else None)
+
+
+def _reset_ms(seconds: object) -> int | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise InvalidInput("failure.resets_in", seconds, "seconds, 0 or more")
+    return int(min(seconds, LONGEST_RESET_SECONDS) * 1000)
+
+
+def _one_of(field: str, value: object, known: tuple[_Word, ...]) -> _Word:
+    for candidate in known:
+        if candidate.value == value:
+            return candidate
+    raise InvalidInput(field, value, f"one of {', '.join(candidate.value for candidate in known)}")
+
+
+def _cost(value: object) -> Decimal | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1_000_000:
+        raise InvalidInput("cost_usd", value, "dollars, 0 or more")
+    return Decimal(str(value))
+
+
+def _count(said: Mapping[str, object], name: str) -> int | None:
+    value = said.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_COUNT:
+        raise InvalidInput(name, value, "a count, 0 or more")
+    return value

@@ -1,0 +1,155 @@
+"""Runner: one run from its claim to its outcome, in the process that holds its lease. It knows no database.
+
+Authority. The holder owns the run as long as its lease does; `renew`, given by the caller, asks whoever keeps
+leases. Windows, and who closes each:
+- the claim was sent, the first process is not yet born: the lease counts from `claimed_at`, taken before the
+claim;
+- between two processes of one run: `spawn` refuses after a stop or past the lease;
+- a stop is asked while the work ends by itself: the supervisor says which came first. Work that ended by
+itself keeps its outcome, even after a cancel; only a lost lease takes it away, because then the run is
+somebody else's;
+- the outcome is known, not yet settled: nothing runs any more, and the caller's write is fenced by the run's
+token. The tree's own protection, and each death, is told in `vibey.engines.supervisor`; the lease's
+arithmetic in `vibey.engines.watch`.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
+from vibey.engines.context import RunContext
+from vibey.engines.contract import Engine, Job, Progress, Renewal, RunStopped, Stopped, StopReason
+from vibey.engines.moment import Moment
+from vibey.engines.watch import Limits, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from decimal import Decimal
+
+logger = logging.getLogger(__name__)
+
+
+def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two arguments by keyword)
+    engine: Engine,
+    job: Job,
+    *,
+    directory_root: Path,
+    lease_seconds: float,
+    renew: Callable[[], Renewal],
+    timeout_seconds: float,
+    stall_seconds: float | None = None,
+    cost_limit_usd: Decimal | None = None,
+    grace_seconds: float = 10.0,
+    claimed_at: Moment | None = None,
+    wake: Callable[[float], bool] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Outcome | Stopped:
+    """Run the job on the engine; its outcome, or why it was stopped. Blocks until nothing of it is left.
+
+    `claimed_at` is the moment before the claim was sent (default: now, right only if the claim is sent
+    later). `renew` is called from another thread, a third of a lease apart; it may raise when it could not
+    ask. `wake(seconds)` blocks up to that long and returns True to have the lease renewed, and so a cancel
+    seen, at once; it may be called, and block, for a moment after the run has ended. `on_progress` is called
+    from this thread.
+    """
+    watch = Watch(
+        Limits(lease_seconds, timeout_seconds, stall_seconds, grace_seconds),
+        claimed_at=claimed_at or Moment.now(),
+        renew=renew,
+        wake=wake,
+        name=f"vibey-run-{job.run_id}",
+    )
+    context = RunContext(job, directory_root, watch)
+    ledger = _Spending(cost_limit_usd, watch, on_progress)
+    try:
+        outcome = _followed(engine, job, context, ledger)
+    except RunStopped as stop:
+        outcome = Failure(FailureClass.VIBEY, str(stop))
+    except Exception as error:
+        logger.exception("engine kind of run %s broke", job.run_id)
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        detail = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        outcome = Failure(FailureClass.VIBEY, one_line(detail))
+    finally:
+        context.close()
+    return _judged(ledger.completed(outcome), context, cost_limit_usd)
+
+
+def _followed(engine: Engine, job: Job, context: RunContext, ledger: _Spending) -> Outcome:
+    steps = engine.run(job, context)
+    try:
+        while True:
+            try:
+                progress = next(steps)
+            except StopIteration as ended:
+                outcome: Outcome = ended.value
+                return outcome
+            ledger.heard(progress)
+    finally:
+        steps.close()
+
+
+def _judged(outcome: Outcome, context: RunContext, cost_limit_usd: Decimal | None) -> Outcome | Stopped:
+    """The outcome, unless the run was told to end and that is why it ended."""
+    reason = context.ended_for
+    if reason is None:
+        return outcome
+    if reason in {StopReason.CANCEL, StopReason.LEASE_LOST}:
+        return Stopped(reason, outcome.cost_usd, outcome.tokens_in, outcome.tokens_out)
+    failure_class, detail = {
+        StopReason.TIMEOUT: (
+            FailureClass.ENGINE,
+            f"timeout: not done after {context.limits.timeout_seconds:g} s",
+        ),
+        StopReason.STALL: (FailureClass.ENGINE, f"stall: silent for {context.limits.stall_seconds or 0:g} s"),
+        StopReason.COST_LIMIT: (
+            FailureClass.WORK,
+            f"stopped: cost {outcome.cost_usd} of at most {cost_limit_usd} USD",
+        ),
+    }[reason]
+    return Failure(
+        failure_class,
+        detail,
+        cost_usd=outcome.cost_usd,
+        tokens_in=outcome.tokens_in,
+        tokens_out=outcome.tokens_out,
+    )
+
+
+class _Spending:
+    """What a run has cost so far, by its own reports, and the limit it may not pass."""
+
+    def __init__(self, limit: Decimal | None, watch: Watch, on_progress: Callable[[Progress], None] | None) -> None:
+        self._limit = limit
+        self._watch = watch
+        self._on_progress = on_progress
+        self._last = Progress()
+
+    def heard(self, progress: Progress) -> None:
+        """Take in a report; stop the run that costs more than it may."""
+        self._watch.heard()
+        self._last = Progress(
+            progress.text,
+            self._last.cost_usd if progress.cost_usd is None else progress.cost_usd,
+            self._last.tokens_in if progress.tokens_in is None else progress.tokens_in,
+            self._last.tokens_out if progress.tokens_out is None else progress.tokens_out,
+        )
+        if self._limit is not None and self._last.cost_usd is not None and self._last.cost_usd > self._limit:
+            self._watch.stop(StopReason.COST_LIMIT)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+
+    def completed(self, outcome: Outcome) -> Outcome:
+        """The outcome, with what it does not say about cost filled in from the last report."""
+        last = self._last
+        return replace(
+            outcome,
+            cost_usd=last.cost_usd if outcome.cost_usd is None else outcome.cost_usd,
+            tokens_in=last.tokens_in if outcome.tokens_in is None else outcome.tokens_in,
+            tokens_out=last.tokens_out if outcome.tokens_out is None else outcome.tokens_out,
+        )

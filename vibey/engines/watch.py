@@ -1,0 +1,197 @@
+"""Watch: keeps a run's lease while its work goes on, and ends the work when it has to end.
+
+It has one thread, born when the run first has something to guard. The thread sleeps until the next of: a
+renewal is due, the timeout, silence for too long, news from outside. It never touches the work's output; it
+only extends and stops.
+
+The lease's arithmetic, all on this process's clocks. A renewal sent at moment s and answered "kept" proves
+that the database ended no lease at s or later, and counts a full length from an instant after s. So the tree
+may live up to s + length - length/10: counted from *before* the call, however long the answer took, less a
+margin for killing. The next renewal is due a third of a length after s; two may fail in a row and the third
+is still in time. A call that raises proves nothing: it is repeated soon, and the supervisor's clock runs on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vibey.engines.contract import Exit, Renewal, RunStopped, StopReason
+from vibey.engines.moment import Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vibey.engines.process import SupervisedProcess
+
+logger = logging.getLogger(__name__)
+
+# After a sleep the monotonic clock lags; looking this often finds an overdue renewal soon enough.
+_LONGEST_WAIT_SECONDS = 2.0
+_LONGEST_RETRY_SECONDS = 1.0
+_LONGEST_JOIN_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: the lease, the most a run may take, the longest silence (None: any), the grace when ended."""
+
+    lease_seconds: float
+    timeout_seconds: float
+    stall_seconds: float | None = None
+    grace_seconds: float = 10.0
+
+    def safe_end(self, sent: Moment) -> Moment:
+        """Up to when a renewal sent at this moment lets the work live."""
+        return sent.plus(self.lease_seconds * 0.9)
+
+    def next_due(self, sent: Moment) -> Moment:
+        """When to renew again."""
+        return sent.plus(self.lease_seconds / 3)
+
+
+class Watch:
+    """The guard of one run. `begin` starts its thread (once), `end` stops it; between, processes may join."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        claimed_at: Moment,
+        renew: Callable[[], Renewal],
+        wake: Callable[[float], bool] | None,
+        name: str,
+    ) -> None:
+        self.limits = limits
+        self._renew = renew
+        self._done = threading.Event()
+        self._wake = wake
+        self._name = name
+        self._lock = threading.Lock()
+        self._processes: list[SupervisedProcess] = []
+        self._thread: threading.Thread | None = None
+        self._began = Moment.now()
+        self._heard_at = self._began
+        self._lease_end = limits.safe_end(claimed_at)
+        self._due = limits.next_due(claimed_at)
+        self._unreached = False
+        self.stopped: StopReason | None = None
+
+    def begin(self) -> None:
+        """Start watching; calling it again changes nothing."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name=self._name, daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Stop watching and kill what still lives. No renewal is sent after this."""
+        self._done.set()
+        for process in self._members():
+            process.close()
+        # The thread may be in a caller's `wake`, or in a renewal that hangs with the database. Nothing waits for
+        # that: it finds the run over and ends by itself.
+        if self._thread is not None and self._wake is None:
+            self._thread.join(_LONGEST_JOIN_SECONDS)
+
+    def start(self, starter: Callable[[Moment], SupervisedProcess]) -> SupervisedProcess:
+        """A process under the present lease; raises RunStopped when the run has to end."""
+        self.begin()
+        with self._lock:
+            if self.stopped is None and self._lease_end.has_come():
+                self.stopped = StopReason.LEASE_LOST
+            if self.stopped is not None:
+                raise RunStopped(self.stopped)
+            process = starter(self._lease_end)
+            self._processes.append(process)
+        return process
+
+    def heard(self) -> None:
+        """The work gave a sign of life that is not output."""
+        self._heard_at = Moment.now()
+
+    def endings(self) -> Iterator[Exit]:
+        """How each process that has ended did so."""
+        return (process.exit for process in self._members() if process.exit is not None)
+
+    def stop(self, reason: StopReason) -> None:
+        """End the work: at once when the lease is gone, else with the grace. The first reason stays, but
+        for a lost lease.
+        """
+        with self._lock:
+            lost = reason is StopReason.LEASE_LOST
+            if self.stopped is not None and (not lost or self.stopped is StopReason.LEASE_LOST):
+                return
+            self.stopped = reason
+            members = list(self._processes)
+        for process in members:
+            process.stop(reason, 0.0 if lost else self.limits.grace_seconds)
+
+    def _members(self) -> list[SupervisedProcess]:
+        with self._lock:
+            return list(self._processes)
+
+    def _watch(self) -> None:
+        wake = self._wake or self._done.wait
+        while not self._done.is_set():
+            news = wake(self._next_look())
+            if self._done.is_set():
+                return
+            if self.stopped is not StopReason.LEASE_LOST and (news or self._due.has_come()):
+                self._renew_once()
+            self._check_time()
+
+    def _next_look(self) -> float:
+        looks = [self._due.seconds_left(), _LONGEST_WAIT_SECONDS]
+        if self.stopped is None:
+            looks.append(self._began.plus(self.limits.timeout_seconds).seconds_left())
+            if self.limits.stall_seconds is not None:
+                looks.append(self._last_heard().plus(self.limits.stall_seconds).seconds_left())
+        return max(0.001, min(looks))
+
+    def _renew_once(self) -> None:
+        sent = Moment.now()
+        try:
+            answer = self._renew()
+        except Exception as error:  # noqa: BLE001  (whatever kept the answer away, the lease's clock decides)
+            self._retry_soon(error)
+            return
+        self._unreached = False
+        if answer is Renewal.LOST:
+            self.stop(StopReason.LEASE_LOST)
+            return
+        self._due = self.limits.next_due(sent)
+        self._extend(self.limits.safe_end(sent))
+        if answer is Renewal.CANCEL:
+            self.stop(StopReason.CANCEL)
+
+    def _retry_soon(self, error: Exception) -> None:
+        if not self._unreached:
+            logger.warning("%s: its lease could not be renewed, trying again: %s", self._name, error)
+        self._unreached = True
+        self._due = Moment.now().plus(min(_LONGEST_RETRY_SECONDS, self.limits.lease_seconds / 20))
+
+    def _extend(self, lease_end: Moment) -> None:
+        with self._lock:
+            self._lease_end = max(self._lease_end, lease_end)
+            members = list(self._processes)
+        for process in members:
+            process.extend(lease_end)
+
+    def _check_time(self) -> None:
+        if self.stopped is not None:
+            return
+        if self._lease_end.monotonic_ns <= Moment.now().monotonic_ns:
+            self.stop(StopReason.LEASE_LOST)
+        elif self._began.plus(self.limits.timeout_seconds).has_come():
+            self.stop(StopReason.TIMEOUT)
+        elif self._is_silent():
+            self.stop(StopReason.STALL)
+
+    def _is_silent(self) -> bool:
+        longest = self.limits.stall_seconds
+        return longest is not None and self._last_heard().plus(longest).has_come()
+
+    def _last_heard(self) -> Moment:
+        return max((self._heard_at, *(process.heard_at for process in self._members())))

@@ -1,0 +1,179 @@
+"""The Celery application's settings and the one place that sends its messages.
+
+A message is a wake-up, never a right: losing one costs time until the next tick, and a second delivery is a
+no-op, because a run may only be started by its token. That is why messages are acknowledged before the work
+(`acks_late` would run an hour-long job twice after a mere connection drop), why none is ever scheduled
+ahead (an ETA message is held unacknowledged in one worker's memory), and why there is no result backend.
+
+Queues are static: `vibey.control` for routing, ticks and enqueueing, and `engine.NAME` for each engine's
+runs. A name that is not among them cannot be sent to.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery
+from kombu import Queue
+from kombu.exceptions import OperationalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+log = logging.getLogger("vibey.publisher")
+
+CONTROL_QUEUE = "vibey.control"
+ROUTE_TASK = "vibey.route"
+BUILD_TASK = "vibey.build"
+TICK_TASK = "vibey.tick"
+ENQUEUE_TASK = "vibey.enqueue"
+CANARY_TASK = "vibey.canary"
+MARGIN_SECONDS = 600
+
+
+def engine_queue(engine: str) -> str:
+    """The queue that carries an engine's runs."""
+    return f"engine.{engine}"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One grant to be sent: what the worker needs, and the words a person sees beside it in Flower."""
+
+    run_id: int
+    token: int
+    engine: str
+    job_id: int
+    project: str
+    attempt: int
+
+    @property
+    def words(self) -> str:
+        """Job, project and engine, as Flower shows them."""
+        return f"job {self.job_id} · {self.project} · {self.engine} · run {self.run_id} attempt {self.attempt}"
+
+
+def celery_settings(
+    broker_url: str, prefix: str, engines: Iterable[str], *, run_timeout_seconds: int, tick_seconds: float
+) -> dict[str, Any]:
+    """Celery's configuration, each choice with its reason."""
+    names = [CONTROL_QUEUE, *(engine_queue(engine) for engine in engines)]
+    return {
+        "broker_url": broker_url,
+        "broker_connection_retry_on_startup": True,
+        # the default gives up after 100 tries, which a long outage of Redis exceeds
+        "broker_connection_max_retries": None,
+        "broker_transport_options": {
+            # nothing stays unacknowledged, so this only has to exceed every run
+            "visibility_timeout": run_timeout_seconds + 6 * MARGIN_SECONDS,
+            # without these a frozen Redis blocks a publisher for ever
+            "socket_timeout": 10,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 25,
+            # several applications can share one Redis
+            "global_keyprefix": prefix,
+        },
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
+        "task_acks_late": False,
+        "task_reject_on_worker_lost": False,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        # a worker with busy children must not hold messages that an idle one could take
+        "worker_disable_prefetch": True,
+        "worker_prefetch_multiplier": 1,
+        "task_queues": [Queue(name, routing_key=name) for name in names],
+        "task_default_queue": CONTROL_QUEUE,
+        "task_default_exchange": "vibey",
+        "task_default_routing_key": CONTROL_QUEUE,
+        # a mistyped queue name raises instead of filling a queue nobody reads
+        "task_create_missing_queues": False,
+        # a queue of each worker's own: its canary proves that it really consumes
+        "worker_direct": True,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_publish_retry": True,
+        "task_publish_retry_policy": {"max_retries": 2, "interval_start": 0, "interval_max": 0.5},
+        # prefork: time limits and termination work nowhere else
+        "worker_pool": "prefork",
+        "worker_proc_alive_timeout": 60,
+        # the holder's own clock ends a run; this only catches a holder that hangs
+        "task_time_limit": run_timeout_seconds + MARGIN_SECONDS,
+        "worker_max_tasks_per_child": 2000,
+        "worker_send_task_events": True,
+        "task_send_sent_event": True,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+        # a fuse: nothing here uses ETA
+        "worker_eta_task_limit": 100,
+        "timezone": "UTC",
+        "enable_utc": True,
+        "beat_schedule": {
+            "tick": {
+                "task": TICK_TASK,
+                "schedule": tick_seconds,
+                "options": {"queue": CONTROL_QUEUE, "expires": max(1.0, tick_seconds * 2)},
+            },
+        },
+        "beat_max_loop_interval": max(0.5, min(5.0, tick_seconds)),
+    }
+
+
+def make_app(name: str, settings: dict[str, Any]) -> Celery:
+    """A Celery application with these settings; connects only when used."""
+    app = Celery(name, set_as_current=False)
+    app.conf.update(settings)
+    return app
+
+
+class Publisher:
+    """Sends wake-ups. A failure to send is logged and left to the tick; it never fails the caller."""
+
+    def __init__(self, app: Celery) -> None:
+        """Send through this application's producer pool."""
+        self._app = app
+
+    def route(self, pool: str) -> bool:
+        """Ask for a routing pass; False when it could not be sent."""
+        try:
+            self._app.send_task(ROUTE_TASK, args=[pool], queue=CONTROL_QUEUE, argsrepr=pool, kwargsrepr="")
+        except (OperationalError, OSError) as error:
+            log.warning("could not send a wake-up for pool %s: %s", pool, error)
+            return False
+        return True
+
+    def builds(self, grants: Sequence[Build]) -> int:
+        """Send one message per grant to its engine's queue; returns how many went out."""
+        sent = 0
+        try:
+            with self._app.producer_pool.acquire(block=True, timeout=10) as producer:
+                for grant in grants:
+                    self._build(grant, producer)
+                    sent += 1
+        except (OperationalError, OSError) as error:
+            log.warning("could not send %d of %d grants: %s", len(grants) - sent, len(grants), error)
+        return sent
+
+    def canary(self, queue: Queue, worker: str) -> bool:
+        """Send a worker its own canary; False when the broker did not take it."""
+        options: dict[str, Any] = {"queue": queue, "expires": 60}
+        try:
+            self._app.send_task(CANARY_TASK, args=[worker], **options)
+        except (OperationalError, OSError) as error:
+            log.warning("could not send the canary of %s: %s", worker, error)
+            return False
+        return True
+
+    def _build(self, grant: Build, producer: Any) -> None:  # noqa: ANN401  kombu's producer is untyped
+        self._app.send_task(
+            BUILD_TASK,
+            args=[grant.run_id, grant.token],
+            queue=engine_queue(grant.engine),
+            task_id=f"run-{grant.run_id}",
+            argsrepr=grant.words,
+            kwargsrepr="",
+            producer=producer,
+        )

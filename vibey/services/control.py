@@ -1,0 +1,164 @@
+"""Control: what a person or program asks of jobs, projects and engines from outside their runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain import settlement
+from vibey.domain.effort import Effort, effort_of
+from vibey.domain.errors import Refused, UnknownName
+from vibey.domain.requirement import Requirement
+from vibey.domain.settlement import JobState
+from vibey.services.settle import end_row
+from vibey.settings import ProjectPolicy
+from vibey.store import engines, fleet, jobs, ledger, projects, runs
+from vibey.store.ledger import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vibey.services.installation import Installation
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
+
+ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What a cancel did: the job's state after it, and the run whose holder was told to stop, if one was."""
+
+    state: str
+    stopping_run: int | None = None
+
+
+def cancel(installation: Installation, job_id: int) -> Cancelled:
+    """Cancel a job: at once while no process of it runs, else by telling the holder. Refused once it has ended."""
+    done, pool = installation.database.run(lambda connection: _cancel(connection, job_id))
+    if done.stopping_run is not None:
+        installation.wakeups.nudge(done.stopping_run)
+    else:
+        installation.wake(pool)
+    return done
+
+
+def _cancel(connection: Connection, job_id: int) -> tuple[Cancelled, str]:
+    row = _locked(connection, job_id)
+    data = {"state": row.state}
+    ledger.append(connection, Event.CANCEL_REQUESTED, project=row.project_id, job=job_id, data=data)
+    if row.state == JobState.QUEUED:
+        jobs.CANCEL_QUEUED.run(connection, id=job_id)
+        ledger.append(connection, Event.JOB_CANCELLED, project=row.project_id, job=job_id)
+        return Cancelled("cancelled"), row.pool
+    jobs.REQUEST_CANCEL.run(connection, id=job_id)
+    if row.state == JobState.RUNNING:
+        return Cancelled("running", row.run_id), row.pool
+    job = settlement.Attempted(
+        job_id, row.engine, row.attempt, row.max_attempts, Effort(row.effort), cancel_requested=True
+    )
+    settled = settlement.withdrawn(job, "cancelled")
+    token = runs.TOKEN.scalar(connection, run=row.run_id)
+    runs.end(connection, [end_row((row.run_id, token), settled, row.requirement_key)])
+    return Cancelled("cancelled"), row.pool
+
+
+def retry(installation: Installation, job_id: int) -> None:
+    """Queue a failed or cancelled job again with fresh attempts; Refused for any other."""
+    pool = installation.database.run(lambda connection: _retry(connection, job_id))
+    installation.wake(pool)
+
+
+def _retry(connection: Connection, job_id: int) -> str:
+    row = _found(connection, job_id)
+    if row.state not in {JobState.FAILED, JobState.CANCELLED}:
+        raise Refused(f"job {job_id} is {row.state}", "only a failed or cancelled job can be retried")
+    effort = effort_of(1, Effort(row.effort))
+    key = Requirement(
+        pool=row.pool,
+        project=row.project,
+        effort=effort,
+        capabilities=frozenset(row.capabilities),
+        excluded=frozenset(row.excluded),
+        session=row.session,
+    ).key
+    jobs.RETRY.run(connection, id=job_id, effort=int(effort), key=key)
+    ledger.append(connection, Event.JOB_RETRIED, project=row.project_id, job=job_id)
+    return str(row.pool)
+
+
+def _found(connection: Connection, job_id: int) -> Row[Any]:
+    row = jobs.LOCK.first(connection, id=job_id)
+    if row is None:
+        raise UnknownName("job", job_id, ("see: vibey jobs",))
+    return row
+
+
+def _locked(connection: Connection, job_id: int) -> Row[Any]:
+    row = _found(connection, job_id)
+    if row.state in ENDED:
+        raise Refused(f"job {job_id} has already {_ended_words(row.state)}", "nothing was changed")
+    return row
+
+
+def _ended_words(state: str) -> str:
+    return "been cancelled" if state == JobState.CANCELLED else state
+
+
+def new_project(installation: Installation, name: str) -> projects.Project:
+    """Make a project with a copy of the dispatch settings; Refused when the name is taken."""
+    policy = ProjectPolicy.of(installation.settings).to_json()
+    with installation.database.begin() as connection:
+        project = projects.create(connection, name, policy)
+        ledger.append(connection, Event.PROJECT_CREATED, project=project.id, data=policy)
+    return project
+
+
+def set_project(installation: Installation, name: str, changes: Mapping[str, str]) -> dict[str, object]:
+    """Change keys of a project's own policy, all or none; returns the policy as it now is."""
+
+    def work(connection: Connection) -> dict[str, object]:
+        project = projects.named(connection, name)
+        before = ProjectPolicy.from_json(projects.lock(connection, project.id))
+        policy = before
+        for key, text in changes.items():
+            policy = policy.changed(key, text)
+        after = policy.to_json()
+        projects.set_policy(connection, project.id, after)
+        data = {key: after[key] for key in changes}
+        ledger.append(connection, Event.PROJECT_CHANGED, project=project.id, data=data)
+        return after
+
+    return installation.database.run(work)
+
+
+def pause_engine(installation: Installation, name: str, *, paused: bool) -> None:
+    """Stop granting runs to an engine, or go on; live runs finish."""
+
+    def work(connection: Connection) -> None:
+        if engines.SET_PAUSED.first(connection, engine=name, paused=paused) is None:
+            raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
+        ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"paused": paused})
+
+    installation.database.run(work)
+    _wake_all(installation)
+
+
+def reset_engine(installation: Installation, name: str) -> None:
+    """Close the engine's circuit by hand and forget what else keeps it out, its account's other engines included."""
+
+    def work(connection: Connection) -> None:
+        row = engines.RESET_ENGINE.first(connection, engine=name)
+        if row is None:
+            raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
+        engines.locked_circuit(connection, row.account)
+        engines.RESET_ACCOUNT.run(connection, account=row.account)
+        ledger.append(connection, Event.CIRCUIT_CHANGED, engine=name, data={"account": row.account, "open": None})
+
+    installation.database.run(work)
+    _wake_all(installation)
+
+
+def _wake_all(installation: Installation) -> None:
+    for row in installation.database.statement(jobs.POOLS_DUE.all):
+        installation.wake(row.pool)

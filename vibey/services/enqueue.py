@@ -1,0 +1,243 @@
+"""Enqueue: validate a job, insert it with its event, wake the router.
+
+All of a batch is checked before any of it is written; a batch of thousands is one statement per thousand in
+one transaction. With a connection of the caller's the job commits or vanishes with the caller's own work;
+the router is then woken by `Installation.wake` after that commit, or by the next tick. An open transaction
+of a caller never blocks routing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.effort import Effort, effort_of
+from vibey.domain.errors import InvalidInput, UnknownName
+from vibey.domain.requirement import Requirement
+from vibey.store import fleet, jobs, projects
+
+if TYPE_CHECKING:
+    from vibey.services.installation import Installation
+    from vibey.store.database import Connection
+
+PAYLOAD_LIMIT = 256 * 1024
+NAME_LIMIT = 200
+LIST_LIMIT = 50
+PRIORITY_LIMIT = 1_000_000
+ATTEMPTS_LIMIT = 100
+CHUNK = 1000
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One job as a producer asks for it; every field is checked by `place`."""
+
+    project: str = "default"
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    pool: str = "main"
+    priority: int = 0
+    effort: str = "low"
+    capabilities: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    session: str | None = None
+    idempotency_key: str | None = None
+    max_attempts: int | None = None
+    deadline_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The job an order led to; `created` is False when its idempotency key had been used before."""
+
+    job_id: int
+    created: bool
+
+
+def place(installation: Installation, orders: Sequence[Order]) -> list[Placed]:
+    """Enqueue a batch in one transaction and wake the router; all of it or, with an error, nothing."""
+    with installation.database.begin() as connection:
+        placed = place_in(connection, installation, orders)
+    for pool in sorted({order.pool for order in orders}):
+        installation.wake(pool)
+    return placed
+
+
+def place_in(connection: Connection, installation: Installation, orders: Sequence[Order]) -> list[Placed]:
+    """Enqueue in the caller's own transaction; it is the caller who wakes the router after the commit."""
+    payloads = [validate(order) for order in orders]
+    checked = _Checked.load(connection, installation, orders)
+    batch = [checked.job(order, payload) for order, payload in zip(orders, payloads, strict=True)]
+    placed: list[Placed] = []
+    for start in range(0, len(batch), CHUNK):
+        placed.extend(_insert(connection, batch[start : start + CHUNK]))
+    return placed
+
+
+def order_of(values: Mapping[str, Any]) -> Order:
+    """An order from loose JSON values, such as a line of a batch file; InvalidInput names a stray or missing key."""
+    known = set(Order.__dataclass_fields__)
+    for key in values:
+        if key not in known:
+            raise InvalidInput("job", key, f"one of the keys {', '.join(sorted(known))}")
+    return Order(**values)
+
+
+def orders_of(lines: Iterable[str], defaults: Mapping[str, Any]) -> list[Order]:
+    """Orders from JSON lines; InvalidInput names the first line that is not a job by its number."""
+    orders = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise InvalidInput(f"line {number}", line.strip(), f"one JSON object ({error})") from error
+        if not isinstance(value, dict):
+            raise InvalidInput(f"line {number}", value, "one JSON object")
+        try:
+            order = order_of({**defaults, **value})
+            validate(order)
+        except InvalidInput as error:
+            raise InvalidInput(f"line {number}: {error.field}", error.value, error.expected) from error
+        orders.append(order)
+    return orders
+
+
+def validate(order: Order) -> str:
+    """Check everything about an order that needs no database; returns its payload as JSON text."""
+    _check_words(order)
+    _check_whole("priority", order.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
+    efforts = [level.label for level in Effort]
+    if order.effort not in efforts:
+        raise InvalidInput("effort", order.effort, f"one of {', '.join(efforts)}")
+    if order.max_attempts is not None:
+        _check_whole("max_attempts", order.max_attempts, 1, ATTEMPTS_LIMIT)
+    _check_deadline(order.deadline_seconds)
+    return _payload_text(order.payload)
+
+
+def _check_words(order: Order) -> None:
+    for name in ("project", "pool"):
+        _check_word(name, getattr(order, name))
+    for name in ("session", "idempotency_key"):
+        if getattr(order, name) is not None:
+            _check_word(name, getattr(order, name))
+    for name in ("capabilities", "exclude"):
+        words = getattr(order, name)
+        if isinstance(words, str) or not isinstance(words, Sequence) or len(words) > LIST_LIMIT:
+            raise InvalidInput(name, words, f"a list of at most {LIST_LIMIT} names")
+        for word in words:
+            _check_word(name, word)
+
+
+def _check_word(name: str, value: object) -> None:
+    if not isinstance(value, str) or not value.strip() or len(value) > NAME_LIMIT or not value.isprintable():
+        raise InvalidInput(name, value, f"printable text of 1 to {NAME_LIMIT} characters")
+
+
+def _check_whole(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(name, value, f"a whole number from {low} to {high}")
+
+
+def _check_deadline(seconds: object) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 366 * 86400:
+        raise InvalidInput("deadline_seconds", seconds, "a number of seconds above 0, at most a year")
+
+
+def _payload_text(payload: object) -> str:
+    if not isinstance(payload, Mapping):
+        raise InvalidInput("payload", payload, "a JSON object")
+    try:
+        text = json.dumps(payload, allow_nan=False)
+        json.dumps(payload, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput("payload", str(error), "JSON values only, in valid Unicode") from error
+    if NUL.search(text):
+        raise InvalidInput("payload", "text with a NUL character", "text without NUL, which Postgres cannot keep")
+    if len(text) > PAYLOAD_LIMIT:
+        raise InvalidInput(
+            "payload",
+            f"{len(text)} bytes",
+            f"at most {PAYLOAD_LIMIT} bytes; put large input in a file and name it",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What orders are checked against, read once for the batch."""
+
+    projects: Mapping[str, projects.Project]
+    engines: Mapping[str, frozenset[str]]
+    pools: frozenset[str]
+    max_attempts: int
+
+    @classmethod
+    def load(cls, connection: Connection, installation: Installation, orders: Sequence[Order]) -> _Checked:
+        names = dict.fromkeys(order.project for order in orders)
+        return cls(
+            {name: projects.named(connection, name) for name in names},
+            fleet.engine_names(connection),
+            frozenset({"main", *fleet.pool_definitions(connection)}),
+            installation.settings.engines.max_attempts,
+        )
+
+    def job(self, order: Order, payload: str) -> jobs.NewJob:
+        if order.pool not in self.pools:
+            raise UnknownName("pool", order.pool, tuple(sorted(self.pools)))
+        for name in order.exclude:
+            if name not in self.engines:
+                raise UnknownName("engine", name, tuple(self.engines))
+        offered = frozenset[str]().union(*self.engines.values())
+        for capability in order.capabilities:
+            if capability not in offered:
+                raise UnknownName("capability", capability, tuple(sorted(offered)))
+        asked = Effort.named(order.effort)
+        requirement = Requirement(
+            pool=order.pool,
+            project=order.project,
+            effort=effort_of(1, asked),
+            capabilities=frozenset(order.capabilities),
+            excluded=frozenset(order.exclude),
+            session=order.session,
+        )
+        return jobs.NewJob(
+            project_id=self.projects[order.project].id,
+            requirement=requirement,
+            asked=asked,
+            payload=payload,
+            priority=order.priority,
+            idempotency_key=order.idempotency_key,
+            max_attempts=order.max_attempts or self.max_attempts,
+            deadline_seconds=order.deadline_seconds,
+        )
+
+
+def _insert(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:
+    made = jobs.insert(connection, batch)
+    if len(made) == len(batch):
+        return [Placed(row.id, created=True) for row in made]
+    return _matched(connection, batch, made)
+
+
+def _matched(connection: Connection, batch: Sequence[jobs.NewJob], made: Sequence[Any]) -> list[Placed]:
+    """Tell new jobs from repeated ones. Rows come back in insert order, so jobs without a key are the ones in turn."""
+    keyless = iter([row.id for row in made if row.idempotency_key is None])
+    fresh = {(row.project_id, row.idempotency_key): row.id for row in made if row.idempotency_key is not None}
+    keys = [(job.project_id, job.idempotency_key) for job in batch if job.idempotency_key is not None]
+    known = jobs.with_keys(connection, keys)
+    placed = []
+    for job in batch:
+        if job.idempotency_key is None:
+            placed.append(Placed(next(keyless), created=True))
+            continue
+        key = (job.project_id, job.idempotency_key)
+        placed.append(Placed(known[key], created=fresh.pop(key, None) is not None))
+    return placed

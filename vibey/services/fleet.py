@@ -1,0 +1,115 @@
+"""Fleet: bring the engines' rows in line with the settings, and find out how the engines are."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.effort import Effort
+from vibey.engines.contract import EngineConfig, Health
+from vibey.engines.registry import build
+from vibey.store import engines, fleet, ledger, projects
+from vibey.store.ledger import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vibey.services.installation import Installation
+    from vibey.settings import EngineSettings, MemberSettings, PoolSettings, Settings
+    from vibey.store.database import Connection
+
+MICRO = 1_000_000
+DEFAULT_PROJECT = "default"
+
+
+def sync(installation: Installation) -> list[str]:
+    """Write engines and pools as configured and make sure the default project exists; returns engines left out."""
+    from vibey.settings import ProjectPolicy
+
+    settings = installation.settings
+    rows = [_row(settings, number, engine) for number, engine in enumerate(settings.engine.values())]
+    pools = {name: _pool(pool) for name, pool in settings.pool.items()}
+    policy = ProjectPolicy.of(settings).to_json()
+
+    def work(connection: Connection) -> list[str]:
+        dropped = fleet.sync(connection, rows, pools)
+        projects.ensure(connection, DEFAULT_PROJECT, policy)
+        return dropped
+
+    return installation.database.run(work)
+
+
+def config_of(engine: EngineSettings) -> EngineConfig:
+    """An engine's settings as its adapter takes them."""
+    return EngineConfig(
+        name=engine.name,
+        kind=engine.kind,
+        argv=engine.argv,
+        callable=engine.callable,
+        env=tuple(engine.env),
+        efforts={Effort.named(name): tuple(arguments) for name, arguments in engine.efforts.items()},
+        capabilities=frozenset(engine.capabilities),
+        model=engine.model,
+        base_url=engine.base_url,
+        api_key_env=engine.api_key_env,
+        api_key_file=engine.api_key_file,
+        price_in=engine.price_in,
+        price_out=engine.price_out,
+        run_cost_limit_usd=engine.run_cost_limit_usd,
+        stall_seconds=engine.stall_seconds,
+        workspace_roots=tuple(engine.workspace_roots),
+    )
+
+
+def examine(installation: Installation, names: Iterable[str]) -> dict[str, Health]:
+    """Ask each engine's doctor on this machine and record what it found."""
+    found = {name: build(config_of(installation.settings.engine[name])).doctor() for name in names}
+    installation.database.run(lambda connection: _record(connection, found))
+    return found
+
+
+def _record(connection: Connection, found: dict[str, Health]) -> None:
+    for name, health in sorted(found.items()):
+        row = engines.SET_HEALTH.first(
+            connection,
+            engine=name,
+            installed=health.installed,
+            conformant=health.installed,
+            detail=health.detail if not health.good else "",
+        )
+        if row is None:
+            continue
+        if health.logged_in is not None:
+            engines.SET_LOGIN.run(connection, account=row.account, ok=health.logged_in)
+        if not health.good:
+            ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"detail": health.detail})
+
+
+def _row(settings: Settings, number: int, engine: EngineSettings) -> dict[str, Any]:
+    price = (engine.price_in or Decimal(0)) + (engine.price_out or Decimal(0))
+    return {
+        "name": engine.name,
+        "account": engine.account,
+        "kind": engine.kind,
+        "tier": engine.tier,
+        "ordinal": number,
+        "slots": settings.slots_of(engine.name),
+        "weight": engine.weight_millionths,
+        "price": int(price * MICRO),
+        "capabilities": sorted(engine.capabilities),
+        "efforts": sorted(int(Effort.named(name)) for name in engine.efforts),
+        "enabled": engine.enabled,
+    }
+
+
+def _pool(pool: PoolSettings) -> dict[str, Any]:
+    return {"select": pool.select, "members": [_member(member) for member in pool.members]}
+
+
+def _member(member: MemberSettings) -> dict[str, Any]:
+    return {
+        "engine": member.engine,
+        "pool": member.pool,
+        "weight": member.weight_millionths,
+        "tier": member.tier,
+    }

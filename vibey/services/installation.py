@@ -1,0 +1,136 @@
+"""Installation: the settings together with the database, the wake-ups and the publisher they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from vibey import embedded
+from vibey.coordination.wakeups import WakeUps
+from vibey.domain.errors import ServiceUnavailable
+from vibey.publisher import Build, Publisher, celery_settings, make_app
+from vibey.store import migrate
+from vibey.store.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from vibey.settings import Settings
+    from vibey.store.runs import Granted
+
+ROUTE_TRIES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Durations derived from the settings, in milliseconds."""
+
+    lease_ms: int
+    tick_ms: int
+    presence_ms: int
+    resend_ms: int
+    half_life_ms: int
+    backoff_ms: int
+    poll_ms: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Timing:
+        """Ticks come at least five times in a third of a lease, and at most every two seconds."""
+        lease_ms = settings.engines.lease_seconds * 1000
+        tick_ms = max(200, min(2000, lease_ms // 15))
+        return cls(
+            lease_ms=lease_ms,
+            tick_ms=tick_ms,
+            presence_ms=max(5000, min(45_000, lease_ms)),
+            resend_ms=max(2000, min(5000, lease_ms // 6)),
+            half_life_ms=settings.engines.health_half_life_seconds * 1000,
+            backoff_ms=settings.engines.retry_backoff_seconds * 1000,
+            poll_ms=settings.engines.slot_poll_seconds * 1000,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """One installation, ready for use. Opening it connects to nothing; each part does so when first used."""
+
+    settings: Settings
+    timing: Timing
+    database: Database
+    wakeups: WakeUps
+    publisher: Publisher
+
+    @classmethod
+    def open(cls, settings: Settings, *, app: Any = None) -> Installation:  # noqa: ANN401  a Celery application
+        """The installation these settings describe; `app` sends its messages when a worker has one already."""
+        urls = service_urls(settings)
+        application = app or make_app("vibey", celery_configuration(settings, urls))
+        return cls(
+            settings,
+            Timing.of(settings),
+            Database(urls.database_url),
+            WakeUps(urls.redis_url, settings.services.redis_prefix),
+            Publisher(application),
+        )
+
+    @property
+    def identity(self) -> str:
+        """What tells this installation's processes from another's on the same machine."""
+        return blake2b(self.database.url.encode(), digest_size=8).hexdigest()
+
+    def require_schema(self) -> None:
+        """Raise unless the database answers and has this version's schema."""
+        migrate.require_current(self.database)
+
+    def wake(self, pool: str) -> None:
+        """Make sure the pool is looked at soon: one message, however many ask at once."""
+        if self.wakeups.wake(pool) and not self.publisher.route(pool):
+            self.wakeups.unwake(pool)
+
+    def send(self, grants: Iterable[Granted]) -> None:
+        """Send grants to their engines' queues; what cannot be sent now the tick sends again."""
+        self.publisher.builds(
+            [Build(each.run_id, each.token, each.engine, each.job_id, each.project, each.attempt) for each in grants]
+        )
+
+
+def service_urls(settings: Settings) -> embedded.Services:
+    """Where Postgres and Redis are: the configured URLs, else the embedded servers of the data folder."""
+    services = settings.services
+    if services.database_url and services.redis_url:
+        return embedded.Services(services.database_url, services.redis_url)
+    found = embedded.locate(settings.data_dir)
+    if found is None:
+        raise ServiceUnavailable(
+            "Postgres", f"no server has been set up under {_shown(settings.data_dir)}", "run: vibey up"
+        )
+    return _mixed(settings, found)
+
+
+def ensure_services(settings: Settings) -> embedded.Services:
+    """Start the embedded servers unless both URLs are configured; returns where the servers are."""
+    services = settings.services
+    if services.database_url and services.redis_url:
+        return embedded.Services(services.database_url, services.redis_url)
+    return _mixed(settings, embedded.ensure(settings.data_dir))
+
+
+def celery_configuration(settings: Settings, urls: embedded.Services) -> dict[str, Any]:
+    """Celery's configuration for this installation."""
+    return celery_settings(
+        urls.redis_url,
+        settings.services.redis_prefix,
+        settings.engine,
+        run_timeout_seconds=settings.engines.run_timeout_seconds,
+        tick_seconds=Timing.of(settings).tick_ms / 1000,
+    )
+
+
+def _mixed(settings: Settings, found: embedded.Services) -> embedded.Services:
+    services = settings.services
+    return embedded.Services(services.database_url or found.database_url, services.redis_url or found.redis_url)
+
+
+def _shown(path: Path) -> str:
+    return str(path)

@@ -1,0 +1,54 @@
+"""Pools as stored: which engines a root pool reaches, and the tree routing walks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.pool import Member, Pool, Select, default_pool
+from vibey.store import fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vibey.domain.engine import EngineFacts
+    from vibey.store.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """A root pool and the definitions it may refer to. Without a definition it is the default tree of all engines."""
+
+    root: str
+    definitions: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def load(cls, connection: Connection, root: str) -> Trees:
+        """Read the definitions."""
+        return cls(root, fleet.pool_definitions(connection))
+
+    @property
+    def engine_names(self) -> tuple[str, ...] | None:
+        """The engines under the root; None means every configured engine."""
+        if self.root not in self.definitions:
+            return None
+        return tuple(self._tree(self.root).engines())
+
+    def build(self, engines: Sequence[EngineFacts]) -> Pool:
+        """The tree to walk."""
+        return self._tree(self.root) if self.root in self.definitions else default_pool(self.root, engines)
+
+    @staticmethod
+    def keys(pool: Pool) -> list[str]:
+        """The keys of a pool and all pools under it."""
+        nested = [key for member in pool.members if member.pool for key in Trees.keys(member.pool)]
+        return [pool.key, *nested]
+
+    def _tree(self, key: str) -> Pool:
+        definition = self.definitions[key]
+        return Pool(key, Select(definition["select"]), tuple(map(self._member, definition["members"])))
+
+    def _member(self, item: Mapping[str, Any]) -> Member:
+        nested = self._tree(item["pool"]) if item.get("pool") else None
+        key = nested.key if nested else item["engine"]
+        return Member(key, nested, item.get("weight"), item.get("tier"))

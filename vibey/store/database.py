@@ -1,0 +1,132 @@
+"""The connection to Postgres: one engine per process, whole transactions retried, drivers' errors translated.
+
+A connection is never shared across a fork: each process that touches the database makes its own engine on
+first use, keyed by its pid. No transaction spans outside work, and the server ends one that idles.
+
+Retried are deadlocks, serialisation failures, lock time-outs and lost connections, always as a whole
+transaction, so what is passed to `run` must be safe to repeat even when its first try did commit and only
+the answer was lost. Work that is not safe to repeat uses `begin`, which tries once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import DBAPIError
+
+from vibey.domain.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
+SESSION_OPTIONS = (
+    "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s"
+)
+REMEDY = "check that it runs and that database_url is right, or run: vibey up"
+TRIES = 4
+PAUSE_SECONDS = 0.05
+
+
+__all__ = ["Connection", "Database", "is_retryable", "translated"]
+
+
+class Database:
+    """A Postgres database by URL. Cheap to make; connects on first use; safe across fork."""
+
+    def __init__(self, url: str, *, pool_size: int = 5) -> None:
+        """Remember the URL; nothing is opened yet."""
+        self.url = url
+        self._pool_size = pool_size
+        self._engines: dict[int, Engine] = {}
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One transaction, committed on leaving and rolled back on an error; tried once."""
+        with translated(), self._engine().begin() as connection:
+            yield connection
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Connection]:
+        """A connection on which every statement is a transaction of its own: one round trip each."""
+        engine = self._engine().execution_options(isolation_level="AUTOCOMMIT")
+        with translated(), engine.connect() as connection:
+            yield connection
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Run repeatable work in one transaction, trying the whole again when the database asks for it."""
+        return _retrying(self.begin, work)
+
+    def statement(self, work: Callable[[Connection], T]) -> T:
+        """Run one repeatable statement as its own transaction, trying again when the database asks for it."""
+        return _retrying(self.autocommit, work)
+
+    def dispose(self) -> None:
+        """Close this process's connections; those of a parent process are only forgotten."""
+        for pid, engine in self._engines.items():
+            engine.dispose(close=pid == os.getpid())
+        self._engines = {}
+
+    def _engine(self) -> Engine:
+        pid = os.getpid()
+        if pid not in self._engines:
+            for inherited in self._engines.values():
+                inherited.dispose(close=False)
+            self._engines = {pid: _connected(self.url, self._pool_size)}
+        return self._engines[pid]
+
+
+def _connected(url: str, pool_size: int) -> Engine:
+    arguments = {
+        "options": SESSION_OPTIONS,
+        "connect_timeout": 5,
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "application_name": f"vibey-{os.getpid()}",
+    }
+    return create_engine(url, pool_size=pool_size, max_overflow=20, connect_args=arguments)
+
+
+def _retrying(opened: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]) -> T:
+    for tried in range(1, TRIES):
+        try:
+            with opened() as connection:
+                return work(connection)
+        except (DBAPIError, ServiceUnavailable) as error:
+            if not is_retryable(error):
+                raise
+            time.sleep(PAUSE_SECONDS * tried)
+    with opened() as connection:
+        return work(connection)
+
+
+def is_retryable(error: Exception) -> bool:
+    """Whether trying the whole transaction again may help."""
+    if isinstance(error, ServiceUnavailable):
+        return True
+    return isinstance(error, DBAPIError) and getattr(error.orig, "pgcode", None) in RETRIED_STATES
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn a lost or refused connection into `ServiceUnavailable`; other database errors pass as they are."""
+    try:
+        yield
+    except DBAPIError as error:
+        code = getattr(error.orig, "pgcode", None) or ""
+        gone = error.connection_invalidated or code.startswith(("08", "57P")) or not code
+        if not gone or not _is_operational(error):
+            raise
+        detail = str(error.orig).strip().splitlines()
+        raise ServiceUnavailable("Postgres", detail[0] if detail else "no answer", REMEDY) from error
+
+
+def _is_operational(error: DBAPIError) -> bool:
+    return type(error).__name__ in {"OperationalError", "InterfaceError", "DisconnectionError", "DBAPIError"}

@@ -1,0 +1,221 @@
+"""Engines, their accounts, and how full they are: read for routing, written by the fleet's own services."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.circuit import Circuit, OpenReason
+from vibey.domain.effort import Effort
+from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
+from vibey.domain.weight import decayed
+from vibey.store.statement import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Row
+
+_POOL_FILTER = "configured and (%(names)s::text[] is null or name = any(%(names)s))"
+
+LOCK = Statement(
+    "engine-lock",
+    "lock a pool's engines, waiting for whoever holds them",
+    f"select name from engines where {_POOL_FILTER} order by name for no key update",  # noqa: S608  constant
+)
+LOCK_FREE = Statement(
+    "engine-lock-free",
+    "lock a pool's engines as far as nobody holds them",
+    f"select name from engines where {_POOL_FILTER} order by name for no key update skip locked",  # noqa: S608
+)
+NAMES = Statement(
+    "engine-names",
+    "a pool's engines",
+    f"select name from engines where {_POOL_FILTER} order by name",  # noqa: S608
+)
+LOCK_ACCOUNTS = Statement(
+    "account-lock",
+    "lock the accounts behind some engines",
+    """select name from accounts where name in (select account from engines where name = any(%(names)s))
+       order by name for no key update""",
+)
+FACTS = Statement(
+    "engine-facts",
+    "everything routing knows of some engines; after the locks, so that the count of live runs is exact",
+    """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
+              e.enabled and not e.paused as enabled, e.installed, e.conformant, a.login_ok,
+              coalesce(e.busy_until > clock_timestamp(), false) as busy,
+              a.open_reason, a.probes, a.failures_in_a_row, a.failure,
+              (extract(epoch from a.probe_at) * 1000)::bigint as probe_at_ms,
+              (extract(epoch from a.failure_at) * 1000)::bigint as failure_at_ms,
+              (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
+              exists (select 1 from runs r where r.id = a.probe_run_id and r.ended_at is null) as probing,
+              coalesce(live.n, 0) as in_use,
+              exists (select 1 from workers w where e.name = any(w.engines)
+                      and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as staffed
+       from engines e join accounts a on a.name = e.account
+       left join (select engine, count(*)::int as n from runs where ended_at is null and engine = any(%(names)s)
+                  group by engine) live on live.engine = e.name
+       where e.name = any(%(names)s) order by e.ordinal, e.name""",
+)
+COUNT_SELECTED = Statement(
+    "engine-count-selected",
+    "add a pass's picks and offered shares to its engines, which are locked",
+    """update engines e set selected_count = e.selected_count + r.picks, expected = e.expected + r.expected
+       from json_to_recordset(%(rows)s::json) as r(name text, picks bigint, expected numeric)
+       where e.name = r.name""",
+)
+SET_PROBE = Statement(
+    "account-set-probe",
+    "remember which run is the probe of a locked, half-open account",
+    "update accounts set probe_run_id = %(run)s where name = %(account)s",
+)
+CIRCUIT = Statement(
+    "account-circuit",
+    "lock one account and read its circuit",
+    """select name, open_reason, probes, failures_in_a_row, failure,
+              (extract(epoch from probe_at) * 1000)::bigint as probe_at_ms,
+              (extract(epoch from failure_at) * 1000)::bigint as failure_at_ms,
+              (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms
+       from accounts where name = %(account)s for no key update""",
+)
+SET_CIRCUIT = Statement(
+    "account-set-circuit",
+    "write a locked account's circuit",
+    """update accounts set open_reason = %(open_reason)s, probes = %(probes)s,
+              failures_in_a_row = %(in_a_row)s, failure = %(failure)s,
+              probe_at = to_timestamp(%(probe_at_ms)s::numeric / 1000),
+              failure_at = to_timestamp(%(failure_at_ms)s::numeric / 1000)
+       where name = %(account)s""",
+)
+SET_BUSY = Statement(
+    "engine-set-busy",
+    "count an engine as full for a while because its server said so",
+    """update engines set busy_until = clock_timestamp() + %(ms)s * interval '1 millisecond'
+       where name = %(engine)s""",
+)
+SET_HEALTH = Statement(
+    "engine-set-health",
+    "write what doctor found of an engine",
+    """update engines set installed = %(installed)s, conformant = %(conformant)s, detail = %(detail)s
+       where name = %(engine)s returning account""",
+)
+SET_LOGIN = Statement(
+    "account-set-login",
+    "write what doctor found of an account's login; a good one reopens a refused login",
+    """update accounts set login_ok = %(ok)s,
+              open_reason = case when %(ok)s and open_reason = 'login_failed' then null else open_reason end
+       where name = %(account)s""",
+)
+SET_PAUSED = Statement(
+    "engine-set-paused",
+    "pause or resume an engine",
+    "update engines set paused = %(paused)s where name = %(engine)s and configured returning name",
+)
+RESET_ENGINE = Statement(
+    "engine-reset",
+    "forget what keeps an engine out",
+    """update engines set busy_until = null, conformant = true, installed = true, detail = ''
+       where name = %(engine)s and configured returning account""",
+)
+RESET_ACCOUNT = Statement(
+    "account-reset",
+    "close a circuit by hand",
+    """update accounts set open_reason = null, probe_at = null, probes = 0, failures_in_a_row = 0, failure = 0,
+              probe_run_id = null, login_ok = true
+       where name = %(account)s""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A pool's engines and how full they are, read under their locks."""
+
+    engines: tuple[EngineFacts, ...]
+    usage: Usage
+    now_ms: int
+
+
+def lock(connection: Connection, names: Sequence[str] | None, *, wait: bool) -> list[str] | None:
+    """Lock a pool's engines (all configured ones for None). Without `wait`: None when someone holds any of them."""
+    wanted = None if names is None else list(names)
+    if wait:
+        return [row.name for row in LOCK.all(connection, names=wanted)]
+    locked = [row.name for row in LOCK_FREE.all(connection, names=wanted)]
+    everything = [row.name for row in NAMES.all(connection, names=wanted)]
+    return locked if locked == everything else None
+
+
+def fleet(connection: Connection, names: Sequence[str], *, presence_ms: int, half_life_ms: int) -> Fleet:
+    """The facts of these engines at this instant, in declared order."""
+    rows = FACTS.all(connection, names=list(names), presence_ms=presence_ms)
+    engines = tuple(_facts(row, half_life_ms) for row in rows)
+    in_use = {row.name: row.in_use for row in rows}
+    probing = frozenset(row.account for row in rows if row.probing)
+    return Fleet(engines, Usage(in_use, probing), max((row.now_ms for row in rows), default=0))
+
+
+def _facts(row: Row[Any], half_life_ms: int) -> EngineFacts:
+    phase = circuit_of(row, row.account).phase(row.now_ms)
+    return EngineFacts(
+        name=row.name,
+        tier=Tier(row.tier),
+        ordinal=row.ordinal,
+        slots=row.slots,
+        account=row.account,
+        weight=row.weight,
+        enabled=row.enabled,
+        installed=row.installed,
+        conformant=row.conformant,
+        login_ok=row.login_ok,
+        phase=Phase(phase),
+        failure=decayed(row.failure, row.now_ms - row.failure_at_ms, half_life_ms),
+        capabilities=frozenset(row.capabilities),
+        efforts=tuple(Effort(level) for level in row.efforts),
+        price=row.price,
+        staffed=row.staffed,
+        busy=row.busy,
+    )
+
+
+def circuit_of(row: Row[Any], account: str) -> Circuit:
+    """The circuit held by a row that carries an account's columns."""
+    return Circuit(
+        account=account,
+        open_reason=OpenReason(row.open_reason) if row.open_reason else None,
+        probe_at_ms=row.probe_at_ms,
+        probes=row.probes,
+        failures_in_a_row=row.failures_in_a_row,
+        failure=row.failure,
+        failure_at_ms=row.failure_at_ms,
+    )
+
+
+def locked_circuit(connection: Connection, account: str) -> tuple[Circuit, int]:
+    """Lock an account; return its circuit and the database's instant in milliseconds."""
+    row = CIRCUIT.first(connection, account=account)
+    if row is None:
+        raise LookupError(account)
+    return circuit_of(row, account), row.now_ms
+
+
+def set_circuit(connection: Connection, circuit: Circuit) -> None:
+    """Write the circuit of a locked account."""
+    SET_CIRCUIT.run(
+        connection,
+        account=circuit.account,
+        open_reason=circuit.open_reason.value if circuit.open_reason else None,
+        probes=circuit.probes,
+        in_a_row=circuit.failures_in_a_row,
+        failure=circuit.failure,
+        probe_at_ms=circuit.probe_at_ms,
+        failure_at_ms=circuit.failure_at_ms,
+    )
+
+
+def count_selected(connection: Connection, picks: dict[str, int], expected: dict[str, int]) -> None:
+    """Add picks, and shares offered in units of 10^-12 of a pick, to locked engines."""
+    rows = [{"name": name, "picks": picks.get(name, 0), "expected": share} for name, share in expected.items()]
+    if rows:
+        COUNT_SELECTED.run(connection, rows=json.dumps(rows))

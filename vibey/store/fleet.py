@@ -1,0 +1,140 @@
+"""The fleet as configured, and who serves it: engines and pools from settings, workers by their own word."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from vibey.store.statement import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import Connection, Row
+
+ADD_ACCOUNTS = Statement(
+    "fleet-add-accounts",
+    "make accounts that do not exist yet",
+    "insert into accounts (name) select unnest(%(names)s::text[]) on conflict do nothing",
+)
+LOCK_ENGINES = Statement(
+    "fleet-lock-engines",
+    "hold every engine while the fleet changes",
+    "select name from engines order by name for no key update",
+)
+UPSERT_ENGINES = Statement(
+    "fleet-upsert-engines",
+    "write engines as configured, keeping what was learned of them",
+    """insert into engines (name, account, kind, tier, ordinal, slots, weight, price, capabilities, efforts, enabled)
+       select name, account, kind, tier, ordinal, slots, weight, price, capabilities, efforts, enabled
+       from json_to_recordset(%(rows)s::json) as r(name text, account text, kind text, tier text, ordinal int,
+         slots int, weight bigint, price bigint, capabilities text[], efforts smallint[], enabled boolean)
+       order by name
+       on conflict (name) do update set account = excluded.account, kind = excluded.kind, tier = excluded.tier,
+         ordinal = excluded.ordinal, slots = excluded.slots, weight = excluded.weight, price = excluded.price,
+         capabilities = excluded.capabilities, efforts = excluded.efforts, enabled = excluded.enabled,
+         configured = true""",
+)
+DROP_ENGINES = Statement(
+    "fleet-drop-engines",
+    "leave out engines that are configured no more; their history stays",
+    "update engines set configured = false where not (name = any(%(names)s)) and configured returning name",
+)
+SET_POOLS = Statement(
+    "fleet-set-pools",
+    "write pool trees as configured",
+    """insert into pools (name, definition)
+       select name, definition from json_to_recordset(%(rows)s::json) as r(name text, definition jsonb)
+       on conflict (name) do update set definition = excluded.definition""",
+)
+DROP_POOLS = Statement(
+    "fleet-drop-pools",
+    "leave out pools that are configured no more",
+    "delete from pools where not (name = any(%(names)s))",
+)
+POOLS = Statement("fleet-pools", "every configured pool tree", "select name, definition from pools order by name")
+ENGINE_NAMES = Statement(
+    "fleet-engine-names",
+    "names of configured engines",
+    "select name, capabilities from engines where configured order by ordinal, name",
+)
+POOL_OF = Statement(
+    "fleet-engine",
+    "one configured engine",
+    "select name, account, tier, slots from engines where name = %(name)s and configured",
+)
+SEE_WORKER = Statement(
+    "worker-see",
+    "a worker says that it lives; returns how long ago its canary sang, in milliseconds",
+    """insert into workers as w (name, host, pid, engines, concurrency)
+       values (%(name)s, %(host)s, %(pid)s, %(engines)s, %(concurrency)s)
+       on conflict (name) do update set host = excluded.host, pid = excluded.pid, engines = excluded.engines,
+         concurrency = excluded.concurrency, seen_at = clock_timestamp(),
+         started_at = case when w.pid = excluded.pid and w.host = excluded.host then w.started_at
+                      else clock_timestamp() end,
+         canary_at = case when w.pid = excluded.pid and w.host = excluded.host then w.canary_at
+                     else clock_timestamp() end
+       returning (extract(epoch from clock_timestamp() - canary_at) * 1000)::bigint as canary_ms""",
+)
+CANARY = Statement(
+    "worker-canary",
+    "a worker's canary was consumed",
+    "update workers set canary_at = clock_timestamp() where name = %(name)s",
+)
+DROP_WORKER = Statement(
+    "worker-drop",
+    "a worker leaves in good order",
+    "delete from workers where name = %(name)s and pid = %(pid)s",
+)
+FORGET_WORKERS = Statement(
+    "worker-forget",
+    "drop rows of workers unseen for a day",
+    "delete from workers where seen_at < clock_timestamp() - interval '1 day'",
+)
+WORKERS = Statement(
+    "worker-all",
+    "workers seen of late",
+    """select name, host, pid, engines, concurrency, started_at, seen_at, canary_at,
+              extract(epoch from clock_timestamp() - seen_at)::float as seen_seconds
+       from workers where seen_at > clock_timestamp() - interval '1 hour' order by name""",
+)
+TICK = Statement(
+    "installation-tick",
+    "note this tick; after a gap, or a start of the database, leases are judged again only a lease length later",
+    """update installation i set last_tick_at = clock_timestamp(),
+         judge_after = case
+           when i.last_tick_at is null or i.judge_after is null
+             or clock_timestamp() - i.last_tick_at > %(lease_ms)s * interval '1 millisecond' / 3
+             or pg_postmaster_start_time() > i.last_tick_at
+           then clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+           else i.judge_after end
+       where id = 1 returning judge_after <= clock_timestamp() as judging""",
+)
+NOW = Statement("now", "the database's clock", "select clock_timestamp() as now, version() as version")
+
+
+def sync(connection: Connection, engines: Sequence[dict[str, Any]], pools: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Write the fleet as configured; returns the engines that were left out by this."""
+    ADD_ACCOUNTS.run(connection, names=sorted({engine["account"] for engine in engines}))
+    LOCK_ENGINES.all(connection)
+    UPSERT_ENGINES.run(connection, rows=json.dumps(engines))
+    dropped = DROP_ENGINES.all(connection, names=[engine["name"] for engine in engines])
+    rows = [{"name": name, "definition": definition} for name, definition in pools.items()]
+    SET_POOLS.run(connection, rows=json.dumps(rows))
+    DROP_POOLS.run(connection, names=list(pools))
+    return [row.name for row in dropped]
+
+
+def pool_definitions(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Configured pool trees by name; a pool without one is the default tree."""
+    return {row.name: row.definition for row in POOLS.all(connection) if row.definition}
+
+
+def engine_names(connection: Connection) -> dict[str, frozenset[str]]:
+    """Configured engines in declared order, with their capabilities."""
+    return {row.name: frozenset(row.capabilities) for row in ENGINE_NAMES.all(connection)}
+
+
+def workers(connection: Connection) -> list[Row[Any]]:
+    """Workers seen within the hour."""
+    return list(WORKERS.all(connection))

@@ -1,0 +1,252 @@
+"""Jobs: enqueueing them, finding the heads of their groups, and moving those no run is behind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.effort import Effort
+from vibey.domain.requirement import Requirement
+from vibey.store.statement import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Row
+
+INSERT = Statement(
+    "job-insert",
+    "insert a batch of jobs with their events; duplicates by idempotency key insert nothing",
+    """with rows as materialized (
+         select * from json_to_recordset(%(rows)s::json) as r(
+           n int, project_id int, pool text, priority int, effort smallint, effort_now smallint,
+           capabilities text[], excluded text[], session text, requirement_key bigint, payload jsonb,
+           idempotency_key text, max_attempts int, deadline_seconds double precision)),
+       made as (
+         insert into jobs (project_id, pool, priority, effort, effort_now, capabilities, excluded, session,
+                           requirement_key, payload, idempotency_key, max_attempts, deadline_at)
+         select project_id, pool, priority, effort, effort_now, capabilities, excluded, session,
+                requirement_key, payload, idempotency_key, max_attempts,
+                clock_timestamp() + deadline_seconds * interval '1 second'
+         from rows order by n
+         on conflict (project_id, idempotency_key) where idempotency_key is not null do nothing
+         returning id, project_id, idempotency_key),
+       noted as (
+         insert into ledger (kind, project_id, job_id) select 'JobEnqueued', project_id, id from made)
+       select id, project_id, idempotency_key from made order by id""",
+)
+BY_KEYS = Statement(
+    "job-by-keys",
+    "the jobs that already carry these idempotency keys",
+    """select id, project_id, idempotency_key from jobs
+       where project_id = any(%(projects)s) and idempotency_key = any(%(keys)s)""",
+)
+GROUPS = Statement(
+    "job-groups",
+    "one head per group of due jobs in a pool: a skip scan, so its cost is the number of groups",
+    """with recursive keys as (
+         (select requirement_key as key from jobs
+          where pool = %(pool)s and state = 'queued' and not_before is null
+          order by requirement_key limit 1)
+         union all
+         select (select j.requirement_key from jobs j
+                 where j.pool = %(pool)s and j.state = 'queued' and j.not_before is null
+                   and j.requirement_key > keys.key
+                 order by j.requirement_key limit 1)
+         from keys where keys.key is not null)
+       select head.*, p.name as project, g.reason as group_reason, s.engine as warm
+       from keys
+       cross join lateral (
+         select requirement_key, project_id, effort_now, capabilities, excluded, avoided, affinity, session
+         from jobs where pool = %(pool)s and state = 'queued' and not_before is null
+           and requirement_key = keys.key
+         order by priority desc, id limit 1) head
+       join projects p on p.id = head.project_id
+       left join group_states g on g.pool = %(pool)s and g.requirement_key = head.requirement_key
+       left join sessions s on s.pool = %(pool)s and s.class = '' and s.session = head.session
+         and s.expires_at > clock_timestamp()""",
+)
+HEADS = Statement(
+    "job-heads",
+    "the first due jobs of some groups, as many of each as could be taken, in queue order",
+    """select j.id, j.requirement_key, j.attempt
+       from unnest(%(keys)s::bigint[], %(limits)s::int[]) as g(key, n)
+       cross join lateral (
+         select id, requirement_key, attempt, priority from jobs
+         where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
+         order by priority desc, id limit g.n) j
+       order by j.priority desc, j.id limit %(limit)s""",
+)
+LOCK_QUEUED = Statement(
+    "job-lock-queued",
+    "lock the chosen jobs, leaving out any that someone holds or has moved",
+    """select id from jobs where id = any(%(ids)s) and state = 'queued' and not_before is null
+       order by id for no key update skip locked""",
+)
+LOCK = Statement(
+    "job-lock",
+    "lock one job and read what cancelling, retrying or settling it needs",
+    """select j.id, j.project_id, p.name as project, j.pool, j.state, j.attempt, j.max_attempts, j.refunds, j.handoffs,
+              j.effort, j.avoided, j.run_id, j.requirement_key, j.cancel_requested_at, j.capabilities, j.excluded,
+              j.session, j.engine
+       from jobs j join projects p on p.id = j.project_id where j.id = %(id)s for no key update of j""",
+)
+PROMOTE = Statement(
+    "job-promote",
+    "make jobs due whose backoff is over, skipping any that are held",
+    """with due as materialized (
+         select id from jobs where state = 'queued' and not_before <= clock_timestamp()
+         order by not_before limit %(limit)s for no key update skip locked)
+       update jobs j set not_before = null from due where j.id = due.id returning j.pool""",
+)
+POOLS_DUE = Statement(
+    "job-pools-due",
+    "the pools that have a due job",
+    """with recursive pools as (
+         (select pool from jobs where state = 'queued' and not_before is null order by pool limit 1)
+         union all
+         select (select j.pool from jobs j where j.state = 'queued' and j.not_before is null
+                   and j.pool > pools.pool order by j.pool limit 1)
+         from pools where pools.pool is not null)
+       select pool from pools where pool is not null""",
+)
+HAS_DUE = Statement(
+    "job-has-due",
+    "whether a pool has any due job",
+    """select exists (select 1 from jobs where pool = %(pool)s and state = 'queued' and not_before is null)""",
+)
+PAST_DEADLINE = Statement(
+    "job-past-deadline",
+    "fail queued jobs whose deadline has passed",
+    """with late as materialized (
+         select id from jobs where deadline_at <= clock_timestamp() and ended_at is null and state = 'queued'
+         order by id limit 1000 for no key update skip locked),
+       moved as (
+         update jobs j set state = 'failed', ended_at = clock_timestamp(), not_before = null,
+                reason = 'the deadline passed before an engine was free'
+         from late where j.id = late.id returning j.id, j.project_id)
+       insert into ledger (kind, project_id, job_id, data)
+       select 'JobFailed', project_id, id, '{"reason": "deadline"}' from moved returning job_id""",
+)
+CANCEL_QUEUED = Statement(
+    "job-cancel-queued",
+    "end a locked, queued job as cancelled",
+    """update jobs set state = 'cancelled', ended_at = clock_timestamp(), not_before = null,
+              cancel_requested_at = clock_timestamp(), reason = 'cancelled'
+       where id = %(id)s and state = 'queued'""",
+)
+REQUEST_CANCEL = Statement(
+    "job-request-cancel",
+    "ask the holder of a locked, running job to stop it",
+    """update jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+       where id = %(id)s and state in ('granted', 'running')""",
+)
+RETRY = Statement(
+    "job-retry",
+    "queue a locked, ended job again with fresh attempts",
+    """update jobs set state = 'queued', ended_at = null, attempt = 0, refunds = 0, handoffs = 0,
+              avoided = '{}', affinity = null, effort_now = %(effort)s, requirement_key = %(key)s,
+              not_before = null, deadline_at = null, cancel_requested_at = null, result = null,
+              reason = 'retried by hand'
+       where id = %(id)s and state in ('failed', 'cancelled')""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job about to be enqueued, validated by the service. `deadline_seconds` counts from the insert."""
+
+    project_id: int
+    requirement: Requirement
+    asked: Effort
+    payload: str
+    priority: int
+    idempotency_key: str | None
+    max_attempts: int
+    deadline_seconds: float | None
+
+    def row(self, number: int) -> dict[str, Any]:
+        """The job as one JSON row of the batch; `payload` stays text inside it until the database parses it."""
+        requirement = self.requirement
+        return {
+            "n": number,
+            "project_id": self.project_id,
+            "pool": requirement.pool,
+            "priority": self.priority,
+            "effort": int(self.asked),
+            "effort_now": int(requirement.effort),
+            "capabilities": sorted(requirement.capabilities),
+            "excluded": sorted(requirement.excluded),
+            "session": requirement.session,
+            "requirement_key": requirement.key,
+            "idempotency_key": self.idempotency_key,
+            "max_attempts": self.max_attempts,
+            "deadline_seconds": self.deadline_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The due jobs of one requirement; `reason` is why they were last found waiting, None when they were not."""
+
+    key: int
+    requirement: Requirement
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A due job near the front of its group."""
+
+    job_id: int
+    key: int
+    attempt: int
+
+
+def insert(connection: Connection, batch: Sequence[NewJob]) -> Sequence[Row[Any]]:
+    """Insert a batch in order and return the rows made (`id`, `project_id`, `idempotency_key`), in that order."""
+    rows = ",".join(f'{json.dumps(job.row(number))[:-1]},"payload":{job.payload}}}' for number, job in enumerate(batch))
+    return INSERT.all(connection, rows=f"[{rows}]")
+
+
+def with_keys(connection: Connection, keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
+    """The job ids that already carry these (project, idempotency key) pairs."""
+    found = BY_KEYS.all(
+        connection, projects=list({project for project, _ in keys}), keys=list({key for _, key in keys})
+    )
+    return {(row.project_id, row.idempotency_key): row.id for row in found}
+
+
+def groups(connection: Connection, pool: str) -> list[Group]:
+    """Every group of due jobs of a pool, with its requirement."""
+    return [
+        Group(
+            row.requirement_key,
+            Requirement(
+                pool=pool,
+                project=row.project,
+                effort=Effort(row.effort_now),
+                capabilities=frozenset(row.capabilities),
+                excluded=frozenset(row.excluded),
+                avoided=frozenset(row.avoided),
+                affinity=row.affinity or row.warm,
+                session=row.session,
+            ),
+            row.group_reason,
+        )
+        for row in GROUPS.all(connection, pool=pool)
+    ]
+
+
+def heads(connection: Connection, pool: str, wanted: Sequence[tuple[int, int]], limit: int) -> list[Head]:
+    """The first due jobs of each (group key, how many), merged in queue order, at most `limit`."""
+    keys = [key for key, _ in wanted]
+    limits = [count for _, count in wanted]
+    found = HEADS.all(connection, pool=pool, keys=keys, limits=limits, limit=limit)
+    return [Head(row.id, row.requirement_key, row.attempt) for row in found]
+
+
+def lock_queued(connection: Connection, ids: Sequence[int]) -> frozenset[int]:
+    """Lock those of the jobs that are still queued and free, and return their ids."""
+    return frozenset(row.id for row in LOCK_QUEUED.all(connection, ids=list(ids)))

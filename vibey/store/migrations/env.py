@@ -1,0 +1,22 @@
+"""Alembic's entry: run the migrations in one transaction, one process at a time."""
+
+from __future__ import annotations
+
+from alembic import context
+from sqlalchemy import create_engine, text
+
+from vibey.store.tables import metadata
+
+MIGRATION_LOCK = 7_204_391
+
+
+def _migrate() -> None:
+    engine = create_engine(context.config.attributes["url"])
+    with engine.begin() as connection:
+        connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+        context.configure(connection=connection, target_metadata=metadata, transactional_ddl=False)
+        context.run_migrations()
+    engine.dispose()
+
+
+_migrate()

@@ -1,0 +1,295 @@
+"""Runs: granting, starting, renewing and ending them. A run holds its slot until its row is ended, and no longer.
+
+Every write of a run carries its token and asks for an unended row, so a holder that lost its lease, or a
+second delivery of the same message, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.effort import Effort
+from vibey.domain.settlement import Attempted
+from vibey.store.statement import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Row
+
+GRANT = Statement(
+    "run-grant",
+    "carry out a pass: runs, decisions, events and job states, all at once; jobs and engines are locked",
+    """with rows as materialized (
+         select * from json_to_recordset(%(rows)s::json) as r(
+           n int, job_id bigint, engine text, account text, attempt int, outcome text, tier text,
+           requirement json, trace json)),
+       granted as (
+         insert into runs (job_id, engine, account, attempt, why, lease_expires_at)
+         select job_id, engine, account, attempt, outcome,
+                clock_timestamp() + %(lease_ms)s * interval '1 millisecond' from rows order by n
+         returning id, token, job_id, engine),
+       moved as (
+         update jobs j set state = 'granted', run_id = g.id, attempt = r.attempt, engine = r.engine, reason = ''
+         from granted g join rows r using (job_id) where j.id = g.job_id
+         returning j.id, j.project_id),
+       decided as (
+         insert into decisions (pass_id, ordinal, job_id, run_id, attempt, outcome, engine, tier, requirement, trace)
+         select %(pass_id)s, r.n, r.job_id, g.id, r.attempt, r.outcome, r.engine, r.tier, r.requirement, r.trace
+         from rows r join granted g using (job_id) order by r.n),
+       noted as (
+         insert into ledger (kind, project_id, job_id, run_id, engine, data)
+         select 'RunGranted', m.project_id, r.job_id, g.id, r.engine,
+                json_build_object('why', r.outcome, 'attempt', r.attempt)::jsonb
+         from rows r join granted g using (job_id) join moved m on m.id = r.job_id order by r.n)
+       select g.id, g.token, g.job_id, g.engine from granted g order by g.id""",
+)
+PASS = Statement(
+    "pass-insert",
+    "keep the world a pass decided on",
+    "insert into passes (pool, world) values (%(pool)s, %(world)s::jsonb) returning id",
+)
+START = Statement(
+    "run-start",
+    "granted to running, by token; asking again with the same holder gives the same answer",
+    """with job as materialized (
+         select j.* from jobs j where j.id = (select job_id from runs where id = %(run)s and token = %(token)s)
+         for no key update),
+       started as (
+         update runs r set state = 'running', holder = %(holder)s, host = %(host)s, pid = %(pid)s,
+                started_at = coalesce(r.started_at, clock_timestamp()), renewed_at = clock_timestamp(),
+                lease_expires_at = clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+         from job where r.id = %(run)s and r.token = %(token)s and r.ended_at is null and r.job_id = job.id
+           and (r.state = 'granted' or r.holder = %(holder)s) and job.cancel_requested_at is null
+         returning r.id, r.job_id, r.engine, r.account, r.attempt),
+       moved as (
+         update jobs j set state = 'running' from started where j.id = started.job_id and j.state = 'granted'
+         returning j.id, j.project_id),
+       noted as (
+         insert into ledger (kind, project_id, job_id, run_id, engine)
+         select 'RunStarted', moved.project_id, moved.id, started.id, started.engine from moved, started)
+       select started.*, job.project_id, p.name as project, job.pool, job.payload, job.session, job.effort,
+              job.effort_now, job.capabilities, job.excluded, job.max_attempts, job.refunds, job.handoffs, job.avoided,
+              extract(epoch from job.deadline_at - clock_timestamp())::float as deadline_seconds,
+              exists (select 1 from runs lost where lost.job_id = job.id and lost.state = 'lost') as was_lost
+       from started, job join projects p on p.id = job.project_id""",
+)
+RENEW = Statement(
+    "run-renew",
+    "push an unended run's lease out again and learn whether its job is to be cancelled",
+    """update runs set renewed_at = clock_timestamp(), output_tail = coalesce(%(tail)s, output_tail),
+              lease_expires_at = clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+       where id = %(run)s and token = %(token)s and ended_at is null and state = 'running'
+       returning (select cancel_requested_at is not null from jobs where id = job_id) as cancel""",
+)
+END = Statement(
+    "run-end",
+    "end runs by token and move their jobs; a stale token ends nothing",
+    """with rows as materialized (
+         select * from json_to_recordset(%(rows)s::json) as r(
+           run_id bigint, token bigint, run_state text, failure_class text, detail text, cost_usd numeric,
+           tokens_in bigint, tokens_out bigint, output_tail text, job_state text, attempts int, refunds int,
+           handoffs int, avoided text[], affinity text, effort_now smallint, key bigint, delay_ms bigint,
+           reason text, result jsonb, event text)),
+       held as materialized (
+         select id from jobs where id in (select job_id from runs join rows on runs.id = rows.run_id)
+           and (%(pristine)s::text is null or exists (
+             select 1 from accounts where name = %(pristine)s and open_reason is null and failure = 0
+               and failures_in_a_row = 0))
+         order by id for no key update),
+       ended as (
+         update runs r set state = rows.run_state, ended_at = clock_timestamp(),
+                failure_class = rows.failure_class, detail = coalesce(rows.detail, ''), cost_usd = rows.cost_usd,
+                tokens_in = rows.tokens_in, tokens_out = rows.tokens_out,
+                output_tail = coalesce(rows.output_tail, r.output_tail)
+         from rows, held where r.id = rows.run_id and r.token = rows.token and r.ended_at is null
+           and held.id = r.job_id
+         returning r.id, r.job_id, r.engine, r.state, r.cost_usd),
+       moved as (
+         update jobs j set state = rows.job_state, run_id = null, attempt = rows.attempts,
+                refunds = rows.refunds, handoffs = rows.handoffs, avoided = coalesce(rows.avoided, '{}'),
+                affinity = rows.affinity, effort_now = rows.effort_now, requirement_key = rows.key,
+                reason = rows.reason, result = rows.result,
+                not_before = case when rows.job_state = 'queued' and rows.delay_ms > 0
+                             then clock_timestamp() + rows.delay_ms * interval '1 millisecond' end,
+                ended_at = case when rows.job_state <> 'queued' then clock_timestamp() end
+         from ended join rows on rows.run_id = ended.id
+         where j.id = ended.job_id and j.run_id = ended.id
+         returning j.id, j.project_id, j.pool),
+       noted as (
+         insert into ledger (kind, project_id, job_id, run_id, engine, data)
+         select rows.event, moved.project_id, moved.id, ended.id, ended.engine,
+                jsonb_strip_nulls(jsonb_build_object('run', ended.state, 'reason', nullif(rows.reason, ''),
+                  'delay_ms', nullif(rows.delay_ms, 0), 'cost_usd', ended.cost_usd))
+         from moved join ended on ended.job_id = moved.id join rows on rows.run_id = ended.id)
+       select ended.id, moved.id as job_id, moved.pool, ended.engine from ended join moved on moved.id = ended.job_id""",
+)
+LOCK_EXPIRED_JOBS = Statement(
+    "run-lock-expired-jobs",
+    "lock the jobs of runs whose lease has expired, once leases may be judged; held rows count as live",
+    """select j.id from jobs j where j.id in (
+         select r.job_id from runs r, installation i
+         where r.ended_at is null and r.lease_expires_at < clock_timestamp()
+           and (r.state = 'granted' or (
+             i.judge_after < clock_timestamp()
+             and i.last_tick_at > clock_timestamp() - %(lease_ms)s * interval '1 millisecond' / 3
+             and pg_postmaster_start_time() < clock_timestamp() - %(lease_ms)s * interval '1 millisecond'))
+         order by r.job_id limit %(limit)s)
+       order by j.id for no key update skip locked""",
+)
+LOCK_EXPIRED = Statement(
+    "run-lock-expired",
+    "lock those expired runs whose jobs are locked, and read what settling them needs",
+    """select r.id, r.token, r.state, r.engine, r.attempt, j.id as job_id, j.max_attempts, j.effort, j.refunds,
+              j.handoffs, j.avoided, j.cancel_requested_at is not null as cancel, j.pool, p.name as project,
+              j.capabilities, j.excluded, j.session, e.tier
+       from runs r join jobs j on j.id = r.job_id join projects p on p.id = j.project_id
+       join engines e on e.name = r.engine
+       where r.job_id = any(%(jobs)s) and r.ended_at is null and r.lease_expires_at < clock_timestamp()
+       order by r.id for no key update of r skip locked""",
+)
+HAS_EXPIRED = Statement(
+    "run-has-expired",
+    "whether any unended run's lease is over",
+    "select exists (select 1 from runs where ended_at is null and lease_expires_at < clock_timestamp())",
+)
+RESEND = Statement(
+    "run-resend",
+    "grants not started in time, each waiting twice as long as before, marked as sent again",
+    """with late as materialized (
+         select id from runs where ended_at is null and state = 'granted'
+           and sent_at < clock_timestamp() - %(after_ms)s * interval '1 millisecond' * (1 << least(sends, 10))
+         order by id limit 1000 for no key update skip locked)
+       update runs r set sent_at = clock_timestamp(), sends = sends + 1 from late where r.id = late.id
+       returning r.id, r.token, r.job_id, r.engine, r.attempt,
+         (select p.name from jobs j join projects p on p.id = j.project_id where j.id = r.job_id) as project""",
+)
+TOKEN = Statement("run-token", "the token of a run", "select token from runs where id = %(run)s")
+LIVE = Statement(
+    "run-live",
+    "whether some (run, token) pairs are still unended",
+    """select r.id, r.token from runs r where r.id = any(%(runs)s) and r.ended_at is null""",
+)
+SET_SESSION = Statement(
+    "session-set",
+    "remember which engine holds a session warm",
+    """insert into sessions (pool, class, session, engine, expires_at)
+       values (%(pool)s, '', %(session)s, %(engine)s, clock_timestamp() + %(ttl_s)s * interval '1 second')
+       on conflict (pool, class, session) do update set engine = excluded.engine, expires_at = excluded.expires_at""",
+)
+UPSERT_CREDITS = Statement(
+    "credit-set",
+    "write the rotation's new state; the pool's engines are locked",
+    """insert into credits (pool, member, credit)
+       select pool, member, credit from json_to_recordset(%(rows)s::json) as r(pool text, member text, credit bigint)
+       on conflict (pool, member) do update set credit = excluded.credit""",
+)
+LOCK_CREDITS = Statement(
+    "credit-lock",
+    "lock and read the rotation's state of some pools",
+    """select pool, member, credit from credits where pool = any(%(pools)s)
+       order by pool, member for no key update""",
+)
+SET_GROUPS = Statement(
+    "group-set",
+    "note why some groups wait",
+    """insert into group_states (pool, requirement_key, reason)
+       select %(pool)s, key, reason from json_to_recordset(%(rows)s::json) as r(key bigint, reason text)
+       on conflict (pool, requirement_key) do update set reason = excluded.reason, since = clock_timestamp()""",
+)
+CLEAR_GROUPS = Statement(
+    "group-clear",
+    "forget why some groups waited",
+    "delete from group_states where pool = %(pool)s and requirement_key = any(%(keys)s)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A run as the build message needs it, with the words Flower shows beside it."""
+
+    run_id: int
+    token: int
+    job_id: int
+    engine: str
+    project: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A locked run whose lease is over, with its job's facts and requirement columns."""
+
+    row: Row[Any]
+
+    @property
+    def started(self) -> bool:
+        """Whether it had been started; one that had not is withdrawn."""
+        return bool(self.row.state == "running")
+
+    def attempted(self) -> Attempted:
+        """The job behind it, as settling wants it."""
+        return attempted(self.row, self.row.job_id, cancel=self.row.cancel)
+
+
+def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
+    """The job behind a run, from a row that carries the job's columns and the run's engine and attempt."""
+    return Attempted(
+        job_id=job_id,
+        engine=row.engine,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        effort=Effort(row.effort),
+        refunds=row.refunds,
+        handoffs=row.handoffs,
+        avoided=frozenset(row.avoided),
+        cancel_requested=cancel,
+    )
+
+
+def grant(
+    connection: Connection, pool: str, world: str, rows: Sequence[dict[str, Any]], lease_ms: int
+) -> Sequence[Row[Any]]:
+    """Carry out a pass's assignments; returns `id`, `token`, `job_id`, `engine` of each run made."""
+    pass_id = PASS.scalar(connection, pool=pool, world=world)
+    return GRANT.all(connection, rows=json.dumps(rows), pass_id=pass_id, lease_ms=lease_ms)
+
+
+def end(connection: Connection, rows: Sequence[dict[str, Any]], *, pristine: str | None = None) -> Sequence[Row[Any]]:
+    """End runs; returns a row (`id`, `job_id`, `pool`, `engine`) for each that really was ended by this.
+
+    With `pristine`, nothing is ended unless that account has nothing against it.
+    """
+    return END.all(connection, rows=json.dumps(rows), pristine=pristine)
+
+
+def lock_expired(connection: Connection, lease_ms: int, limit: int = 500) -> list[Expired]:
+    """Lock jobs, then runs, of expired leases, leaving out whatever someone holds."""
+    jobs = [row.id for row in LOCK_EXPIRED_JOBS.all(connection, lease_ms=lease_ms, limit=limit)]
+    if not jobs:
+        return []
+    return [Expired(row) for row in LOCK_EXPIRED.all(connection, jobs=jobs)]
+
+
+def locked_credits(connection: Connection, pools: Sequence[str]) -> dict[tuple[str, str], int]:
+    """The rotation's state of some pools, locked."""
+    rows = LOCK_CREDITS.all(connection, pools=list(pools))
+    return {(row.pool, row.member): row.credit for row in rows}
+
+
+def set_credits(connection: Connection, credits: dict[tuple[str, str], int]) -> None:
+    """Write credits by (pool, member)."""
+    rows = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in credits.items()]
+    if rows:
+        UPSERT_CREDITS.run(connection, rows=json.dumps(rows))
+
+
+def note_groups(connection: Connection, pool: str, reasons: dict[int, str], cleared: Sequence[int]) -> None:
+    """Write why groups wait, and forget it for those that do not any more."""
+    if reasons:
+        rows = [{"key": key, "reason": reason} for key, reason in reasons.items()]
+        SET_GROUPS.run(connection, pool=pool, rows=json.dumps(rows))
+    if cleared:
+        CLEAR_GROUPS.run(connection, pool=pool, keys=list(cleared))

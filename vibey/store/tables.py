@@ -1,0 +1,335 @@
+"""The schema on one page, as SQLAlchemy Core tables. Migrations arrive exactly here; a test proves it.
+
+Instants are `timestamptz` written by the database's own clock. Weights, shares and averages are integers in
+the unit their comment names. Every index names the query it serves.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Numeric,
+    Sequence,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+
+def _instant(name: str, *, required: bool = False, now: bool = False) -> Column[object]:
+    default = text("clock_timestamp()") if now else None
+    return Column(name, DateTime(timezone=True), nullable=not (required or now), server_default=default)
+
+
+def _text(name: str, default: str | None = None, *, required: bool = False) -> Column[str]:
+    server_default = None if default is None else text(f"'{default}'")
+    return Column(name, Text, nullable=not (required or default is not None), server_default=server_default)
+
+
+def _count(name: str, default: int | None = 0) -> Column[int]:
+    server_default = None if default is None else text(str(default))
+    return Column(name, Integer, nullable=default is None, server_default=server_default)
+
+
+def _flag(name: str, *, default: bool) -> Column[bool]:
+    return Column(name, Boolean, nullable=False, server_default=text(str(default).lower()))
+
+
+def _names(name: str) -> Column[object]:
+    return Column(name, ARRAY(Text), nullable=False, server_default=text("'{}'"))
+
+
+# One row. No lease is judged before `judge_after`, nor while ticks are further apart than a third of a lease.
+installation = Table(
+    "installation",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    _instant("created_at", now=True),
+    _instant("last_tick_at"),
+    _instant("judge_after"),
+    CheckConstraint("id = 1", name="single"),
+)
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("policy", JSONB, nullable=False, server_default=text("'{}'")),
+    _instant("created_at", now=True),
+)
+
+# The vendor login or host behind engines, with its circuit. `failure` is an average in millionths.
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _text("open_reason"),
+    _instant("probe_at"),
+    _count("probes"),
+    _count("failures_in_a_row"),
+    _count("failure"),
+    _instant("failure_at", now=True),
+    Column("probe_run_id", BigInteger),
+    _flag("login_ok", default=True),
+)
+
+# `weight` is in millionths, `price` in micro-dollars per million tokens in and out, `expected` in 10^-12 picks.
+engines = Table(
+    "engines",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("account", Text, ForeignKey("accounts.name"), nullable=False),
+    _text("kind", required=True),
+    _text("tier", required=True),
+    _count("ordinal"),
+    _count("slots", 1),
+    Column("weight", BigInteger, nullable=False, server_default=text("1000000")),
+    Column("price", BigInteger, nullable=False, server_default=text("0")),
+    _names("capabilities"),
+    Column("efforts", ARRAY(SmallInteger), nullable=False, server_default=text("'{}'")),
+    _flag("configured", default=True),
+    _flag("enabled", default=True),
+    _flag("paused", default=False),
+    _flag("installed", default=True),
+    _flag("conformant", default=True),
+    _text("detail", ""),
+    _instant("busy_until"),
+    Column("selected_count", BigInteger, nullable=False, server_default=text("0")),
+    Column("expected", Numeric(30, 0), nullable=False, server_default=text("0")),
+    CheckConstraint("tier in ('local', 'paid')", name="tier"),
+    CheckConstraint("slots >= 1", name="slots"),
+)
+
+# Pool trees as configured; a pool without a definition is the default tree.
+pools = Table(
+    "pools",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("definition", JSONB),
+)
+
+# `attempt` counts the attempts used, the live one included. `effort` is what the job asked for, `effort_now`,
+# `avoided` and `affinity` what its next attempt asks; `requirement_key` is the digest of all of that.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("project_id", Integer, ForeignKey("projects.id"), nullable=False),
+    _text("pool", "main"),
+    _text("state", "queued"),
+    _count("priority"),
+    Column("effort", SmallInteger, nullable=False, server_default=text("1")),
+    Column("effort_now", SmallInteger, nullable=False, server_default=text("1")),
+    _names("capabilities"),
+    _names("excluded"),
+    _names("avoided"),
+    _text("affinity"),
+    _text("session"),
+    Column("requirement_key", BigInteger, nullable=False),
+    Column("payload", JSONB, nullable=False, server_default=text("'{}'")),
+    _text("idempotency_key"),
+    _count("attempt"),
+    _count("max_attempts", 7),
+    _count("refunds"),
+    _count("handoffs"),
+    _instant("not_before"),
+    _instant("deadline_at"),
+    _instant("cancel_requested_at"),
+    Column("run_id", BigInteger),
+    _text("engine"),
+    _text("reason", ""),
+    Column("result", JSONB),
+    _instant("created_at", now=True),
+    _instant("ended_at"),
+    CheckConstraint("state in ('queued', 'granted', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
+    CheckConstraint("(state in ('granted', 'running')) = (run_id is not null)", name="run"),
+    CheckConstraint("(state in ('succeeded', 'failed', 'cancelled')) = (ended_at is not null)", name="ended"),
+)
+# serves: routing's list of groups, and the head of each in queue order
+Index(
+    "jobs_due",
+    jobs.c.pool,
+    jobs.c.requirement_key,
+    jobs.c.priority.desc(),
+    jobs.c.id,
+    postgresql_where=text("state = 'queued' and not_before is null"),
+)
+# serves: promoting jobs whose backoff is over, and the next instant one will be
+Index(
+    "jobs_backoff",
+    jobs.c.not_before,
+    postgresql_where=text("state = 'queued' and not_before is not null"),
+)
+# serves: failing queued jobs whose deadline has passed
+Index(
+    "jobs_deadline",
+    jobs.c.deadline_at,
+    postgresql_where=text("deadline_at is not null and ended_at is null"),
+)
+# serves: a duplicate enqueue finding the first job
+Index(
+    "jobs_idempotency",
+    jobs.c.project_id,
+    jobs.c.idempotency_key,
+    unique=True,
+    postgresql_where=text("idempotency_key is not null"),
+)
+# serves: lists of one project's jobs, newest first
+Index("jobs_project", jobs.c.project_id, jobs.c.id)
+# serves: counts and lists of jobs not yet ended, by state
+Index("jobs_open", jobs.c.state, jobs.c.id, postgresql_where=text("ended_at is null"))
+
+run_tokens = Sequence("run_tokens", metadata=metadata)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("token", BigInteger, nullable=False, server_default=text("nextval('run_tokens')")),
+    Column("job_id", BigInteger, ForeignKey("jobs.id"), nullable=False),
+    Column("engine", Text, ForeignKey("engines.name"), nullable=False),
+    _text("account", required=True),
+    Column("attempt", Integer, nullable=False),
+    _text("state", "granted"),
+    _text("why", "assign"),
+    _instant("granted_at", now=True),
+    _instant("sent_at", now=True),
+    _count("sends", 1),
+    _instant("started_at"),
+    _instant("renewed_at"),
+    _instant("lease_expires_at", required=True),
+    _instant("ended_at"),
+    _text("holder"),
+    _text("host"),
+    _count("pid", None),
+    _text("failure_class"),
+    _text("detail", ""),
+    Column("cost_usd", Numeric(12, 6)),
+    Column("tokens_in", BigInteger),
+    Column("tokens_out", BigInteger),
+    _text("output_tail"),
+    CheckConstraint("(state in ('granted', 'running')) = (ended_at is null)", name="ended"),
+)
+# serves: the locked count of live runs per engine, and the search for expired leases
+Index("runs_live", runs.c.engine, runs.c.lease_expires_at, postgresql_where=text("ended_at is null"))
+# serves: the promise of one live run per job
+Index("runs_one_live", runs.c.job_id, unique=True, postgresql_where=text("ended_at is null"))
+# serves: the runs of one job
+Index("runs_job", runs.c.job_id)
+
+# Rotation state in units of 10^-12 of a pick, by pool and member key, never by position.
+credits = Table(
+    "credits",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("member", Text, primary_key=True),
+    Column("credit", BigInteger, nullable=False),
+)
+
+# One routing pass: the world its decisions started from, kept once for all of them.
+passes = Table(
+    "passes",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _text("pool", required=True),
+    _instant("at", now=True),
+    Column("world", JSONB, nullable=False),
+)
+
+# One outcome each, in the order of their pass (`ordinal`). `trace` holds the steps through the pool tree.
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("pass_id", BigInteger, nullable=False),
+    _count("ordinal"),
+    Column("job_id", BigInteger, nullable=False),
+    Column("run_id", BigInteger),
+    Column("attempt", Integer, nullable=False),
+    _text("outcome", required=True),
+    _text("engine"),
+    _text("tier"),
+    Column("requirement", JSONB, nullable=False),
+    Column("trace", JSONB, nullable=False),
+    _instant("at", now=True),
+)
+# serves: the decisions about one job
+Index("decisions_job", decisions.c.job_id)
+# serves: the decisions of one pass in order, for replay
+Index("decisions_pass", decisions.c.pass_id, decisions.c.ordinal)
+
+# Why the queued jobs of one group are not running; written only when it changes.
+group_states = Table(
+    "group_states",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("requirement_key", BigInteger, primary_key=True),
+    _text("reason", required=True),
+    _instant("since", now=True),
+)
+
+# Append-only: a trigger refuses UPDATE, DELETE and TRUNCATE.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _instant("at", now=True),
+    _text("kind", required=True),
+    Column("project_id", Integer),
+    Column("job_id", BigInteger),
+    Column("run_id", BigInteger),
+    _text("engine"),
+    Column("data", JSONB, nullable=False, server_default=text("'{}'")),
+)
+# serves: the events of one job
+Index("ledger_job", ledger.c.job_id)
+# serves: the events of one project, newest first
+Index("ledger_project", ledger.c.project_id, ledger.c.id)
+
+# Which engine holds a session warm.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("class", Text, primary_key=True),
+    Column("session", Text, primary_key=True),
+    _text("engine", required=True),
+    _instant("expires_at", required=True),
+)
+
+# Which engines have a live worker. `canary_at` is the last time the worker proved that it consumes.
+workers = Table(
+    "workers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _text("host", required=True),
+    Column("pid", Integer, nullable=False),
+    _names("engines"),
+    _count("concurrency"),
+    _instant("started_at", now=True),
+    _instant("seen_at", now=True),
+    _instant("canary_at", now=True),
+)
