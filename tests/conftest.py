@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
 from tests.support import databases
+from tests.support.installation import Bench
 from vibey import embedded
 
 if TYPE_CHECKING:
@@ -100,6 +101,20 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "data"
     yield folder
     embedded.destroy(folder)
+
+
+@pytest.fixture
+def open_bench(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """A function that opens an installation on this test's services: `open_bench(engine={...}, engines={...})`."""
+    opened: list[Bench] = []
+
+    def opener(**tables: Any) -> Bench:
+        opened.append(Bench(database_url, redis_url, tmp_path, tables))
+        return opened[-1]
+
+    yield opener
+    for bench in opened:
+        bench.close()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Outcome]
 
-PAYLOAD = {"prompt": "it's; $(touch owned) `x` \"q\" \u00e9", "n": 1}
+PAYLOAD = {"prompt": 'it\'s; $(touch owned) `x` "q" \u00e9', "n": 1}
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_result_file_becomes_the_result(run: Run) -> None:
 
 def test_cost_of_a_failure_is_kept(run: Run) -> None:
     """A program that fails has still cost what it says."""
-    outcome = run("echo '{\"cost_usd\": 2, \"result\": 1}' > $VIBEY_RESULT_FILE; exit 1")
+    outcome = run('echo \'{"cost_usd": 2, "result": 1}\' > $VIBEY_RESULT_FILE; exit 1')
     assert outcome == Failure(FailureClass.WORK, "exit 1", cost_usd=Decimal(2))
 
 
@@ -135,7 +135,7 @@ def test_declared_failure_counts_whatever_the_exit(run: Run) -> None:
         "ln -s /etc/passwd $VIBEY_RESULT_FILE",
         "echo '[1]' > $VIBEY_RESULT_FILE",
         "echo '{\"cost_usd\": -1}' > $VIBEY_RESULT_FILE",
-        "echo '{\"failure\": {\"class\": \"vibey\"}}' > $VIBEY_RESULT_FILE",
+        'echo \'{"failure": {"class": "vibey"}}\' > $VIBEY_RESULT_FILE',
         "head -c 300000 /dev/zero > $VIBEY_RESULT_FILE",
         "head -c 200000 /dev/zero | tr '\\0' '[' > $VIBEY_RESULT_FILE",
     ],

@@ -7,6 +7,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,10 +36,11 @@ from vibey.engines.runner import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from vibey.domain.outcome import Outcome
     from vibey.engines.contract import Engine
+
+    Run = Callable[..., Outcome | Stopped]
 
 ENDLESS = "while :; do sleep 0.02; done"
 
@@ -103,9 +105,6 @@ def run(tmp_path: Path, installation: str) -> Callable[..., Outcome | Stopped]:
         return execute(build(shell) if shell else what, job, **options)  # type: ignore[arg-type]
 
     return begin
-
-
-Run = "Callable[..., Outcome | Stopped]"
 
 
 def test_noop_touches_nothing(run: Run, tmp_path: Path) -> None:
@@ -289,3 +288,36 @@ def test_no_thread_outlives_its_run(run: Run) -> None:
     before = threading.active_count()
     run("exit 0")
     assert threading.active_count() == before
+
+
+def test_no_descriptor_outlives_its_run(run: Run) -> None:
+    """Runs leave the worker's table of open files as it was."""
+    run("exit 0")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for script in ("exit 0", "sleep 600 &", "exit 1"):
+        run(script)
+    run(build(EngineConfig("missing", "command", argv=("nosuchprogram",))))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_answer_that_is_no_outcome_is_vibeys_failure(run: Run) -> None:
+    """An adapter that returns something else is told so, and the job is not harmed."""
+
+    def steps(_job: Job, _context: Context) -> RunSteps:
+        yield Progress()
+        return "done"  # type: ignore[return-value]
+
+    outcome = run(Steps(steps))
+    assert isinstance(outcome, Failure)
+    assert outcome.failure_class is FailureClass.VIBEY
+
+
+def test_process_left_behind_spoils_no_result(run: Run) -> None:
+    """An adapter may return while its process still runs: the process is killed, the outcome stays."""
+
+    def steps(_job: Job, context: Context) -> RunSteps:
+        process = context.spawn(("sh", "-c", "echo ready; sleep 600"), environment={"PATH": "/bin:/usr/bin"})
+        yield Progress(next(process.lines()))
+        return Success({"seen": True})
+
+    assert run(Steps(steps)) == Success({"seen": True})

@@ -104,7 +104,8 @@ def test_traceback_is_in_the_log(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dotted", ["tests.support.nothing_here:work", "tests.support.callables:nothing", "tests.support.callables:NOT_CALLABLE"]
+    "dotted",
+    ["tests.support.nothing_here:work", "tests.support.callables:nothing", "tests.support.callables:NOT_CALLABLE"],
 )
 def test_missing_callable_is_misconfigured(run: Run, dotted: str) -> None:
     """A callable that is not there is the operator's to mend, and the doctor says so first."""

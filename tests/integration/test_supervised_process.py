@@ -54,9 +54,7 @@ def spawn(tmp_path: Path, installation: str, log: OutputLog) -> Iterator[Spawn]:
             argv if len(argv) > 1 else ("sh", "-c", *argv), {"PATH": os.environ["PATH"]}, tmp_path, None, secrets
         )
         marks = Marks(installation, 1, 2, 3)
-        process = SupervisedProcess(
-            order, marks=marks, lease_end=lease_end or Moment.now().plus(60), log=log
-        )
+        process = SupervisedProcess(order, marks=marks, lease_end=lease_end or Moment.now().plus(60), log=log)
         started.append(process)
         return process
 

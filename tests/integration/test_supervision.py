@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes by /proc")  # noqa: PTH112
+    Start = Callable[..., subprocess.Popen[bytes]]
 
-Start = "Callable[..., subprocess.Popen[bytes]]"
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes by /proc")  # noqa: PTH112
 
 
 @pytest.fixture
@@ -52,9 +52,7 @@ def start(tmp_path: Path, installation: str) -> Iterator[Start]:
 
 def gone(installation: str, seconds: float = 10) -> None:
     """Wait until nothing of the run lives, its supervisor included."""
-    until(
-        lambda: not living(installation, without_supervisor=False), seconds=seconds, what="the death of the tree"
-    )
+    until(lambda: not living(installation, without_supervisor=False), seconds=seconds, what="the death of the tree")
 
 
 def outcome(folder: Path) -> str:
@@ -180,4 +178,11 @@ def test_cancel_lets_the_program_wind_down(start: Start, tmp_path: Path, install
     holder.answer(tmp_path, "cancel")
     assert "CANCEL" in outcome(tmp_path)
     assert (tmp_path / "runs" / "run-70" / "state").read_text() == "saved\n"
+    gone(installation)
+
+
+def test_tree_that_keeps_growing_is_killed_too(start: Start, installation: str) -> None:
+    """A tree that starts new sessions faster than one look takes does not outrun the supervisor."""
+    process = start("for i in 1 2 3; do (while :; do setsid sleep 600 & sleep 0.005; done) & done; wait", size=30)
+    process.kill()
     gone(installation)

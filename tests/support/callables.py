@@ -62,7 +62,7 @@ def _leave_3(_payload: dict[str, object], _info: CallInfo) -> object:
 
 
 def _background(_payload: dict[str, object], _info: CallInfo) -> object:
-    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
     return {"path": os.environ.get("PYTHONPATH")}
 
 

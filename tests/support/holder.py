@@ -1,7 +1,7 @@
 """A holder that can really be killed: runs one command engine in a process of its own.
 
-Arguments: folder, installation, lease in seconds, then the command. The file `renewal` in the folder holds the answer each
-renewal gets (kept, lost, cancel), or `unreachable`; the outcome is written to the file `outcome`.
+Arguments: folder, installation, lease in seconds, then the command. The file `renewal` in the folder holds the answer
+that each renewal gets (kept, lost, cancel), or `unreachable`; the outcome is written to the file `outcome`.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ Spent credits have no clock and are probed at 10, 20, 30, 30… minutes. A refus
 engine failures in a row open it, with probes at 5, 10, 20, 30, 30… minutes. A probe that fails in any of these ways
 reopens with the next step. A job's own failure and a fault of Vibey's touch nothing.
 
+While it is open, whatever fails there was begun before. Such a straggler is no probe: it takes no step of the
+schedule and never shortens the wait; only a refused login, or a window that ends later still, lengthens it.
+
 What closes it. Any success, or a person's reset. The failure average moves with every outcome that says something
 about the engine: e ← 0.9e + 0.1 on failure, 0.9e on success, and it halves with time (see `weight.decayed`).
 """
@@ -72,19 +75,24 @@ class Circuit:
     def engine_failed(self, now_ms: int, half_life_ms: int) -> Circuit:
         """After a crash, timeout or stall; opens at three in a row, and at once when it was the probe that failed."""
         failed = self._failed(now_ms, half_life_ms)
-        if failed.failures_in_a_row < FAILURES_TO_OPEN and self.open_reason is None:
+        phase = self.phase(now_ms)
+        is_tolerated = phase is Phase.CLOSED and failed.failures_in_a_row < FAILURES_TO_OPEN
+        if is_tolerated or phase is Phase.OPEN:
             return failed
-        return failed._opened(OpenReason.ENGINE_FAILURES, now_ms, ENGINE_PROBES)
+        return _opened(failed, OpenReason.ENGINE_FAILURES, now_ms, ENGINE_PROBES)
 
     def refused(self, kind: CapacityKind, resets_at_ms: int | None, now_ms: int, half_life_ms: int) -> Circuit:
         """After the provider said no for want of capacity; `resets_at_ms` is its own word on when to come back."""
         failed = self._failed(now_ms, half_life_ms)
         if kind is CapacityKind.LOGIN:
             return replace(failed, open_reason=OpenReason.LOGIN_FAILED, probe_at_ms=None)
+        known = resets_at_ms if kind is CapacityKind.WINDOW else None
+        if self.phase(now_ms) is Phase.OPEN:
+            return _prolonged(failed, known)
         if kind is CapacityKind.CREDITS:
-            return failed._opened(OpenReason.CREDITS_EXHAUSTED, now_ms, CAPACITY_PROBES)
-        opened = failed._opened(OpenReason.WINDOW_EXHAUSTED, now_ms, CAPACITY_PROBES)
-        return opened if resets_at_ms is None else replace(opened, probe_at_ms=max(resets_at_ms, now_ms))
+            return _opened(failed, OpenReason.CREDITS_EXHAUSTED, now_ms, CAPACITY_PROBES)
+        opened = _opened(failed, OpenReason.WINDOW_EXHAUSTED, now_ms, CAPACITY_PROBES)
+        return opened if known is None else replace(opened, probe_at_ms=_reset(known, now_ms))
 
     def _decayed(self, now_ms: int, half_life_ms: int) -> int:
         return decayed(self.failure, now_ms - self.failure_at_ms, half_life_ms)
@@ -94,7 +102,19 @@ class Circuit:
         in_a_row = self.failures_in_a_row + 1
         return replace(self, failures_in_a_row=in_a_row, failure=average, failure_at_ms=now_ms)
 
-    def _opened(self, reason: OpenReason, now_ms: int, schedule: tuple[int, ...]) -> Circuit:
-        step = schedule[min(self.probes, len(schedule) - 1)] * MINUTE_MS
-        jitter = fraction(f"{self.account}:{self.probes}:{now_ms}", step * JITTER_PERCENT // 100 + 1)
-        return replace(self, open_reason=reason, probe_at_ms=now_ms + step + jitter, probes=self.probes + 1)
+
+def _opened(circuit: Circuit, reason: OpenReason, now_ms: int, schedule: tuple[int, ...]) -> Circuit:
+    step = schedule[min(circuit.probes, len(schedule) - 1)] * MINUTE_MS
+    jitter = fraction(f"{circuit.account}:{circuit.probes}:{now_ms}", step * JITTER_PERCENT // 100 + 1)
+    return replace(circuit, open_reason=reason, probe_at_ms=now_ms + step + jitter, probes=circuit.probes + 1)
+
+
+def _prolonged(circuit: Circuit, resets_at_ms: int | None) -> Circuit:
+    if resets_at_ms is None or circuit.probe_at_ms is None or resets_at_ms <= circuit.probe_at_ms:
+        return circuit
+    return replace(circuit, open_reason=OpenReason.WINDOW_EXHAUSTED, probe_at_ms=resets_at_ms)
+
+
+def _reset(resets_at_ms: int, now_ms: int) -> int:
+    """The provider's word; a reset already past, yet refused, is looked at again in a minute, not at once."""
+    return resets_at_ms if resets_at_ms > now_ms else now_ms + MINUTE_MS

@@ -132,7 +132,7 @@ def wait_reason(surveyed: Survey, usage: Usage) -> WaitReason:  # noqa: ARG001  
 
 
 def _with_free_slot(offered: Offer, usage: Usage) -> tuple[Assessment, ...]:
-    return tuple(each for each in offered.candidates if usage.free_slots(each.engine) > 0)
+    return tuple([each for each in offered.candidates if usage.free_slots(each.engine) > 0])
 
 
 def _wait_reason(offered: Offer) -> WaitReason:

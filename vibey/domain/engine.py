@@ -68,9 +68,11 @@ class Usage:
         """Slots a run could take now; full is 0, whatever filled it. A half-open account grants one probe in all."""
         if engine.busy or not engine.staffed:
             return 0
-        unused = max(0, engine.slots - self.in_use.get(engine.name, 0))
+        unused = engine.slots - self.in_use.get(engine.name, 0)
+        if unused <= 0:
+            return 0
         if engine.phase is Phase.HALF_OPEN:
-            return 0 if engine.account in self.probing else min(1, unused)
+            return 0 if engine.account in self.probing else 1
         return unused
 
     def with_run(self, engine: EngineFacts) -> Usage:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from vibey.domain.engine import EngineFacts, Tier
@@ -35,11 +36,25 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A node of the tree. Keys are unique in a tree, and all state is kept by key, never by position."""
+    """A node of the tree. Keys are unique in a tree, and all state is kept by key, never by position.
+
+    `classes` is what the members compile to, best first: each alone, all together, or by pool tier, higher first.
+    """
 
     key: str
     select: Select
     members: tuple[Member, ...]
+    classes: tuple[tuple[Member, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _classes(self.select, self.members))
+
+    def below(self, key: str) -> Pool | None:
+        """The pool nested under the member of this key; None when that member is an engine."""
+        for member in self.members:
+            if member.key == key:
+                return member.pool
+        return None
 
     def engines(self) -> Iterator[str]:
         """Names of all engines under this pool, in declared order."""
@@ -48,6 +63,15 @@ class Pool:
                 yield member.key
             else:
                 yield from member.pool.engines()
+
+
+def _classes(select: Select, members: tuple[Member, ...]) -> tuple[tuple[Member, ...], ...]:
+    if select is Select.ORDERED:
+        return tuple((member,) for member in members)
+    if select is Select.WEIGHTED:
+        return (members,)
+    by_tier = sorted(members, key=lambda member: -(member.tier or 0))
+    return tuple(tuple(group) for _, group in groupby(by_tier, key=lambda member: member.tier or 0))
 
 
 def default_pool(key: str, engines: Sequence[EngineFacts]) -> Pool:

@@ -7,13 +7,14 @@ whatever happens to weights and membership in between. Members that take no part
 
 A unit is 10^12. Shares are apportioned by largest remainder so that they sum to the unit exactly. Credits less
 than half a millionth apart count as equal, because the remainders of that apportionment would otherwise break ties
-wrongly. (Rounding each credit to a grid is not enough: a tie that falls on the grid's edge still breaks, as it
-does after 1,100 picks by 419, 111, 86, 239, 41.)
+wrongly. (Rounding each credit to a grid would not do: a tie that lies on the grid's edge still breaks, as does the
+ninth pick among 715, 106, 331.)
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import add
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def draw(credits: Sequence[int], gains: Sequence[int]) -> tuple[int, tuple[int, 
 
     `credits` and `gains` run parallel, in declared order; ties go to the earlier member.
     """
-    after = [credit + gain for credit, gain in zip(credits, gains, strict=True)]
+    after = list(map(add, credits, gains))
     least = max(after) - TIE
-    winner = next(index for index, value in enumerate(after) if value > least)
+    winner = [value > least for value in after].index(True)
     after[winner] -= UNIT
     return winner, tuple(after)

@@ -7,15 +7,15 @@ the first class that has an open member, draw inside it, and go down. Only pools
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from vibey.domain.engine import MILLION
-from vibey.domain.pool import Member, Pool, Select
 from vibey.domain.rotation import draw, shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from vibey.domain.pool import Member, Pool
 
 CreditKey = tuple[str, str]
 
@@ -55,40 +55,32 @@ def select(pool: Pool, open_weights: Mapping[str, int], credits: Mapping[CreditK
         if step is None:
             return None
         steps.append(step)
-        node = next(member.pool for member in node.members if member.key == step.chosen)
+        node = node.below(step.chosen)
     return Selection(steps[-1].chosen, tuple(steps))
 
 
 def _step(pool: Pool, open_weights: Mapping[str, int], credits: Mapping[CreditKey, int]) -> Step | None:
     skipped: list[str] = []
-    for members in classes(pool):
-        weighed = [(member.key, _weight(member, open_weights)) for member in members]
-        live = [(key, weight) for key, weight in weighed if weight > 0]
+    for members in pool.classes:
+        live = {member.key: weight for member in members if (weight := _weight(member, open_weights)) > 0}
         if not live:
-            skipped.extend(key for key, _ in weighed)
+            skipped.extend(member.key for member in members)
             continue
-        keys = tuple(key for key, _ in live)
-        gains = shares(tuple(weight for _, weight in live))
-        before = tuple(credits.get((pool.key, key), 0) for key in keys)
+        keys = tuple(live)
+        gains = shares(tuple(live.values()))
+        before = tuple([credits.get((pool.key, key), 0) for key in keys])
         winner, after = draw(before, gains)
         return Step(pool.key, tuple(skipped), keys, gains, before, after, keys[winner])
     return None
 
 
-def classes(pool: Pool) -> tuple[tuple[Member, ...], ...]:
-    """The pool's members as best-first classes: each alone, all together, or by pool tier, higher first."""
-    if pool.select is Select.ORDERED:
-        return tuple((member,) for member in pool.members)
-    if pool.select is Select.WEIGHTED:
-        return (pool.members,)
-    by_tier = sorted(pool.members, key=lambda member: -(member.tier or 0))
-    return tuple(tuple(group) for _, group in groupby(by_tier, key=lambda member: member.tier or 0))
-
-
 def _weight(member: Member, open_weights: Mapping[str, int]) -> int:
     """A member's weight in its class: its own times the engine's effective one; 0 when nothing in it is open."""
-    own = MILLION if member.weight is None else member.weight
     if member.pool is not None:
-        return own if any(name in open_weights for name in member.pool.engines()) else 0
-    product = own * open_weights.get(member.key, 0)
+        own = MILLION if member.weight is None else member.weight
+        return 0 if open_weights.keys().isdisjoint(member.pool.engines()) else own
+    weight = open_weights.get(member.key, 0)
+    if member.weight is None:
+        return weight
+    product = member.weight * weight
     return max(1, product // MILLION) if product > 0 else 0

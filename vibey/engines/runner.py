@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
+from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_line
 from vibey.engines.context import RunContext
 from vibey.engines.contract import Engine, Job, Progress, Renewal, RunStopped, Stopped, StopReason
 from vibey.engines.moment import Moment
@@ -65,60 +65,55 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
         name=f"vibey-run-{job.run_id}",
     )
     context = RunContext(job, directory_root, watch)
-    ledger = _Spending(cost_limit_usd, watch, on_progress)
+    spending = _Spending(cost_limit_usd, watch, on_progress)
     try:
-        outcome = _followed(engine, job, context, ledger)
-    except RunStopped as stop:
-        outcome = Failure(FailureClass.VIBEY, str(stop))
-    except Exception as error:
-        logger.exception("engine kind of run %s broke", job.run_id)
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        detail = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        outcome = Failure(FailureClass.VIBEY, one_line(detail))
+        outcome = spending.completed(_outcome(engine, job, context, spending))
+        reason = context.ended_for()
     finally:
         context.close()
-    return _judged(ledger.completed(outcome), context, cost_limit_usd)
+    return outcome if reason is None else _ended(reason, outcome, context.limits)
 
 
-def _followed(engine: Engine, job: Job, context: RunContext, ledger: _Spending) -> Outcome:
+def _outcome(engine: Engine, job: Job, context: RunContext, spending: _Spending) -> Outcome:
+    """What the adapter answers; what it does wrong is Vibey's failure."""
+    try:
+        return _followed(engine, job, context, spending)
+    except RunStopped as stop:
+        return Failure(FailureClass.VIBEY, str(stop))
+    except Exception as error:
+        logger.exception("the engine of run %s broke", job.run_id)
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        detail = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        return Failure(FailureClass.VIBEY, one_line(detail))
+
+
+def _followed(engine: Engine, job: Job, context: RunContext, spending: _Spending) -> Outcome:
     steps = engine.run(job, context)
+    answer: object = None
     try:
         while True:
-            try:
-                progress = next(steps)
-            except StopIteration as ended:
-                outcome: Outcome = ended.value
-                return outcome
-            ledger.heard(progress)
+            spending.heard(next(steps))
+    except StopIteration as ended:
+        answer = ended.value
     finally:
         steps.close()
+    if not isinstance(answer, Success | Failure):
+        raise TypeError(f"the engine answered {type(answer).__name__} instead of an outcome")
+    return answer
 
 
-def _judged(outcome: Outcome, context: RunContext, cost_limit_usd: Decimal | None) -> Outcome | Stopped:
-    """The outcome, unless the run was told to end and that is why it ended."""
-    reason = context.ended_for
-    if reason is None:
-        return outcome
+def _ended(reason: StopReason, outcome: Outcome, limits: Limits) -> Outcome | Stopped:
+    """What a run that was told to end comes to; only what it cost is taken from its own answer."""
+    cost, tokens_in, tokens_out = outcome.cost_usd, outcome.tokens_in, outcome.tokens_out
     if reason in {StopReason.CANCEL, StopReason.LEASE_LOST}:
-        return Stopped(reason, outcome.cost_usd, outcome.tokens_in, outcome.tokens_out)
-    failure_class, detail = {
-        StopReason.TIMEOUT: (
-            FailureClass.ENGINE,
-            f"timeout: not done after {context.limits.timeout_seconds:g} s",
-        ),
-        StopReason.STALL: (FailureClass.ENGINE, f"stall: silent for {context.limits.stall_seconds or 0:g} s"),
-        StopReason.COST_LIMIT: (
-            FailureClass.WORK,
-            f"stopped: cost {outcome.cost_usd} of at most {cost_limit_usd} USD",
-        ),
+        return Stopped(reason, cost, tokens_in, tokens_out)
+    failure_class = FailureClass.WORK if reason is StopReason.COST_LIMIT else FailureClass.ENGINE
+    detail = {
+        StopReason.TIMEOUT: f"timeout: not done after {limits.timeout_seconds:g} s",
+        StopReason.STALL: f"stall: silent for {limits.stall_seconds or 0:g} s",
+        StopReason.COST_LIMIT: f"stopped: its cost, {cost} USD, is above its limit",
     }[reason]
-    return Failure(
-        failure_class,
-        detail,
-        cost_usd=outcome.cost_usd,
-        tokens_in=outcome.tokens_in,
-        tokens_out=outcome.tokens_out,
-    )
+    return Failure(failure_class, detail, cost_usd=cost, tokens_in=tokens_in, tokens_out=tokens_out)
 
 
 class _Spending:

@@ -116,9 +116,7 @@ class Watch:
         return (process.exit for process in self._members() if process.exit is not None)
 
     def stop(self, reason: StopReason) -> None:
-        """End the work: at once when the lease is gone, else with the grace. The first reason stays, but
-        for a lost lease.
-        """
+        """End the work: at once for a lost lease, else with the grace; only a lost lease replaces a reason."""
         with self._lock:
             lost = reason is StopReason.LEASE_LOST
             if self.stopped is not None and (not lost or self.stopped is StopReason.LEASE_LOST):

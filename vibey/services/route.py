@@ -96,12 +96,10 @@ def _until_settled(installation: Installation, pool: str, router: str) -> int:
     for _ in range(PASSES):
         installation.wakeups.go_on(pool, router)
         passed = run_pass(installation, pool)
-        if passed is None:
+        if passed is None or not passed.granted:
             break
         installation.send(passed.granted)
         granted += len(passed.granted)
-        if not passed.again:
-            break
     return granted
 
 

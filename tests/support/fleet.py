@@ -1,0 +1,251 @@
+"""A fleet of real processes: workers, beat and the jobs' programs, started, killed and looked at by tests.
+
+Each process has a session of its own, so that `Member.kill` takes a worker with all of its pool and nothing else
+(the supervisors of runs have sessions of their own again, as in production).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from tests.support import trees
+from tests.support.databases import query
+from tests.support.wait import until
+from vibey.publisher import CONTROL_QUEUE
+from vibey.services.enqueue import Order, place
+from vibey.services.installation import Installation
+from vibey.settings import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vibey.embedded import Services
+
+ROOT = Path(__file__).parents[2]
+LABOUR = Path(__file__).with_name("labour.py")
+LOG_LINES = 60
+ENDED = "('succeeded', 'failed', 'cancelled')"
+
+
+class Member:
+    """One process of the fleet, with whatever it started in its own session."""
+
+    def __init__(self, name: str, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+        """Start `celery -A tasks` with these arguments."""
+        self.name = name
+        self.log = log
+        with log.open("ab") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "celery", "-A", "tasks", *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The main process."""
+        return self._process.pid
+
+    def pool(self) -> list[int]:
+        """The processes of the worker's pool."""
+        return [child.pid for child in psutil.Process(self.pid).children()]
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the main process alone."""
+        self._process.send_signal(signum)
+
+    def signal_all(self, signum: int) -> None:
+        """Send a signal to the main process and its pool at once."""
+        os.killpg(self.pid, signum)
+
+    def kill(self) -> None:
+        """Kill -9, the main process and its pool at once."""
+        self.signal_all(signal.SIGKILL)
+        self._process.wait()
+
+    def end(self, seconds: float = 20) -> int:
+        """Ask it to end in good order and wait for that; its exit status."""
+        self.signal(signal.SIGTERM)
+        return self.ended(seconds)
+
+    def ended(self, seconds: float = 20) -> int:
+        """Wait for its end; its exit status."""
+        return self._process.wait(seconds)
+
+    @property
+    def running(self) -> bool:
+        """Whether the main process lives."""
+        return self._process.poll() is None
+
+    def text(self) -> str:
+        """Everything it has logged."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def clear(self) -> None:
+        """Leave nothing of it behind, its orphaned pool included."""
+        try:
+            os.killpg(self.pid, signal.SIGCONT)
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+
+
+class Fleet:
+    """One installation in a folder, its processes, and short ways to wait for what its tables say."""
+
+    def __init__(self, folder: Path, services: Services | None, prefix: str, tables: Mapping[str, Any]) -> None:
+        """Write the configuration. `services` None means embedded servers under the folder."""
+        self.folder = folder
+        self.labour_log = folder / "labour.log"
+        self.config = folder / "vibey.toml"
+        self.members: list[Member] = []
+        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": str(self.config)}
+        self.labour_log.touch()
+        self.config.write_text(_toml(self._tables(services, prefix, tables)), encoding="utf-8")
+        self.settings = load(self.config, {})
+        self.installation = Installation.open(self.settings)
+
+    def _tables(self, services: Services | None, prefix: str, tables: Mapping[str, Any]) -> dict[str, Any]:
+        own: dict[str, Any] = {"data_dir": str(self.folder / "data"), "redis_prefix": prefix}
+        if services is not None:
+            own.update(database_url=services.database_url, redis_url=services.redis_url)
+        defaults = {"mode": "singleton", "lease_seconds": 3, "retry_backoff_seconds": 0}
+        engines = {name: self._engine(name, table) for name, table in tables["engine"].items()}
+        return {"services": own, "engines": {**defaults, **tables.get("engines", {})}, "engine": engines}
+
+    def _engine(self, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+        argv = [sys.executable, "-I", "-S", str(LABOUR), str(self.labour_log), name]
+        command = {} if "kind" in table else {"kind": "command", "argv": argv}
+        return {"tier": "local", **command, **table}
+
+    def control(self, name: str = "control") -> Member:
+        """Start a worker that routes and ticks."""
+        return self._start(name, "worker", "-Q", CONTROL_QUEUE, "-n", f"{name}@%h", "--concurrency", "2")
+
+    def build(self, name: str = "build", *more: str) -> Member:
+        """Start a worker that runs jobs of every engine."""
+        return self._start(name, "worker", "-X", CONTROL_QUEUE, "-n", f"{name}@%h", *more)
+
+    def beat(self, name: str = "beat") -> Member:
+        """Start a beat."""
+        return self._start(name, "beat", "--schedule", str(self.folder / name))
+
+    def _start(self, name: str, *arguments: str) -> Member:
+        log = self.folder / f"{name}.log"
+        member = Member(name, [*arguments, "--loglevel", "INFO"], log, self._environment)
+        self.members.append(member)
+        return member
+
+    def muster(self, *builds: str) -> list[Member]:
+        """Start control, beat and build workers (one by default) and wait until the fleet serves; the build workers."""
+        self.control()
+        self.beat()
+        started = [self.build(name) for name in builds or ("build",)]
+        self.until_workers(1 + len(started))
+        return started
+
+    def until_workers(self, count: int) -> None:
+        """Wait until so many workers have said that they live."""
+        until(lambda: self.value("select count(*) from workers") >= count, what=f"{count} workers at work")
+
+    def enqueue(self, count: int = 1, **values: Any) -> list[int]:
+        """Enqueue jobs alike; their ids."""
+        return [placed.job_id for placed in place(self.installation, [Order(**values)] * count)]
+
+    def gate(self, name: str) -> Path:
+        """A file for which jobs with `{"gate": …}` wait; `touch` opens it."""
+        return self.folder / f"gate-{name}"
+
+    @property
+    def url(self) -> str:
+        """The address of the database."""
+        return self.installation.database.url
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
+        return query(self.url, statement)
+
+    def value(self, statement: str) -> Any:
+        """The first column of the first row."""
+        return self.rows(statement)[0][0]
+
+    def states(self) -> dict[str, int]:
+        """How many jobs are in each state."""
+        return dict(self.rows("select state, count(*)::int from jobs group by state"))  # type: ignore[arg-type]
+
+    def until(self, statement: str, *, seconds: float = 30, what: str = "") -> Any:
+        """Wait until a query's first value is true."""
+        return until(lambda: self.value(statement), seconds=seconds, what=what or statement)
+
+    def until_working(self, count: int = 1) -> list[tuple[int, int, int]]:
+        """Wait until so many runs' programs are at work; their (run, job, pid of the holder), oldest first."""
+
+        def working() -> list[tuple[int, int, int]]:
+            live = self.rows("select id, job_id, pid from runs where state = 'running' order by id")
+            begun = self.labour_log.read_text(encoding="utf-8")
+            return [row for row in live if f"start {row[0]} {row[1]} " in begun]
+
+        until(lambda: len(working()) >= count, what=f"{count} programs at work")
+        return working()
+
+    def until_ended(self, *, seconds: float = 30) -> dict[str, int]:
+        """Wait until every job has ended; how many are in each state."""
+        try:
+            self.until(f"select count(*) > 0 and bool_and(state in {ENDED}) from jobs", seconds=seconds)
+        except AssertionError as late:
+            open_jobs = f"select id, state, attempt, reason, run_id from jobs where state not in {ENDED} order by id"
+            raise AssertionError(f"jobs not ended after {seconds} s: {self.rows(open_jobs)}") from late
+        return self.states()
+
+    def until_nothing_runs(self) -> None:
+        """Wait until no process of any run is left on this machine."""
+        until(lambda: not trees.living(self.installation.identity, without_supervisor=False), what="the trees' end")
+
+    def close(self) -> None:
+        """Kill what still runs and show the logs, which a failing test prints."""
+        for member in self.members:
+            member.clear()
+        until(self._nothing_left, what="the supervisors' end")
+        self.installation.database.dispose()
+        for log in sorted({member.log for member in self.members}):
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            sys.stdout.write("\n".join([f"----- {log.name}", *lines[-LOG_LINES:], ""]))
+
+    def _nothing_left(self) -> bool:
+        left = trees.living(self.installation.identity, without_supervisor=False)
+        for pid in trees.living(self.installation.identity):
+            os.kill(pid, signal.SIGKILL)
+        return not left
+
+
+def gone(pid: int) -> Callable[[], bool]:
+    """A question for `until`: whether a process can do nothing any more."""
+    return lambda: trees.state(pid) in {"", "Z", "X"}
+
+
+def _toml(tables: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    for name, table in tables.items():
+        if name == "engine":
+            for engine, keys in table.items():
+                lines += [f"[engine.{engine}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+            continue
+        lines.append(f"[{name}]")
+        nested = {key: value for key, value in table.items() if isinstance(value, dict)}
+        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if key not in nested]
+        for key, value in nested.items():
+            lines += [f"[{name}.{key}]", *(f"{inner} = {json.dumps(item)}" for inner, item in value.items())]
+    return "\n".join(lines) + "\n"

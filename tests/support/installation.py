@@ -1,0 +1,99 @@
+"""An installation on a test's own database and Redis, with whatever engines the test wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.support.databases import query
+from tests.support.wait import until
+from vibey.publisher import CONTROL_QUEUE, engine_queue
+from vibey.services import fleet, pulse
+from vibey.services.enqueue import Order, place
+from vibey.services.installation import Installation
+from vibey.settings import Source, settings_of
+
+
+class Bench:
+    """An installation at hand: engines that cost nothing, a worker row, and short ways to look at the tables."""
+
+    def __init__(self, database_url: str, redis_url: str, folder: Path, tables: dict[str, Any]) -> None:
+        """Open it, write the fleet as configured, and let a worker appear that serves every engine."""
+        tables.setdefault("services", {}).update(
+            database_url=database_url, redis_url=redis_url, data_dir=str(folder / "data")
+        )
+        self.redis_url = redis_url
+        self.url = database_url
+        self.installation = Installation.open(settings_of(Source(None, folder, tables), {}))
+        fleet.sync(self.installation)
+        self.staff()
+
+    def staff(self, *engines: str) -> None:
+        """Let a live worker serve these engines, all of them by default."""
+        served = engines or tuple(self.installation.settings.engine)
+        pulse.appear(self.installation, pulse.Worker("worker@test", served, 64))
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Rows of a query, each a tuple."""
+        return query(self.url, statement)
+
+    def value(self, statement: str) -> Any:
+        """The first column of the first row."""
+        return self.rows(statement)[0][0]
+
+    def enqueue(self, count: int = 1, **values: Any) -> list[int]:
+        """Enqueue jobs alike; their ids."""
+        return [placed.job_id for placed in place(self.installation, [Order(**values)] * count)]
+
+    def live(self) -> list[tuple[int, int, str]]:
+        """Unended runs as (run, token, engine), oldest first."""
+        return self.rows("select id, token, engine from runs where ended_at is null order by id")
+
+    def messages(self, engine: str | None = None) -> int:
+        """How many messages wait in an engine's queue, or in the control queue."""
+        client = redis.Redis.from_url(self.redis_url)
+        try:
+            prefix = self.installation.settings.services.redis_prefix
+            queue = engine_queue(engine) if engine else CONTROL_QUEUE
+            return int(client.llen(f"{prefix}{queue}"))
+        finally:
+            client.close()
+
+    def wipe_redis(self) -> None:
+        """Empty this test's Redis database."""
+        client = redis.Redis.from_url(self.redis_url)
+        client.flushdb()
+        client.close()
+
+    def let_time_pass(self, seconds: float) -> None:
+        """Make every stored instant of runs, jobs and accounts that much older, which is the same as waiting."""
+        age = f"interval '{seconds} seconds'"
+        query(self.url, f"update runs set lease_expires_at = lease_expires_at - {age}, sent_at = sent_at - {age}")
+        query(self.url, f"update jobs set not_before = not_before - {age}, deadline_at = deadline_at - {age}")
+        query(self.url, f"update accounts set probe_at = probe_at - {age}, failure_at = failure_at - {age}")
+        query(self.url, f"update engines set busy_until = busy_until - {age}")
+
+    def judge_leases(self) -> None:
+        """Stand where no outage and no start of the database is recent enough to protect leases.
+
+        The start cannot be moved, so a database server younger than a lease is waited for.
+        """
+        lease = self.installation.timing.lease_ms
+        old = f"select clock_timestamp() - pg_postmaster_start_time() > interval '{lease} milliseconds'"
+        until(lambda: self.value(old), what="the database server to be older than a lease")
+        query(
+            self.url,
+            "update installation set last_tick_at = clock_timestamp(), "
+            f"judge_after = clock_timestamp() - interval '{lease} milliseconds'",
+        )
+
+    def close(self) -> None:
+        """Close connections."""
+        self.installation.database.dispose()
+
+
+def noop(tier: str = "local", **more: Any) -> dict[str, Any]:
+    """The table of an engine that ends at once."""
+    return {"kind": "noop", "tier": tier, **more}

@@ -1,0 +1,112 @@
+"""The bounded log: both ends kept, the gap counted, readable and followable while it grows."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibey.engines.output import OutputLog, follow, read_tail, read_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the log is."""
+    return tmp_path / "output.log"
+
+
+@given(sizes=st.lists(st.integers(0, 90), max_size=30))
+def test_log_keeps_both_ends_within_its_bound(tmp_path_factory: pytest.TempPathFactory, sizes: list[int]) -> None:
+    """Whatever the pieces: at most the bound, the beginning and the end as written, and an exact count of the rest."""
+    path = tmp_path_factory.mktemp("log") / "output.log"
+    log = OutputLog(path, bound=80)
+    written = b"".join(bytes([97 + index % 26]) * size for index, size in enumerate(sizes))
+    done = 0
+    for size in sizes:
+        log.write(written[done : done + size])
+        done += size
+    log.close()
+    assert sum(file.stat().st_size for file in path.parent.iterdir()) <= 80
+    text = read_text(path)
+    if len(written) <= 80:
+        assert text == written.decode()
+        return
+    head, _, rest = text.partition("\n[vibey] ")
+    count, _, tail = rest.partition(" bytes left out\n")
+    if rest:
+        assert head == written[:40].decode()
+        assert len(head) + int(count) + len(tail) == len(written)
+    assert written.decode().endswith(tail or text)
+    assert len(tail or text) >= 20
+
+
+def test_tail_is_readable_while_written(path: Path) -> None:
+    """The last lines are there before the log is closed."""
+    log = OutputLog(path)
+    log.write(b"one\ntwo\nthr")
+    assert read_tail(path, 2) == "two\nthr"
+    log.write(b"ee\n")
+    assert read_tail(path, 1) == "three\n"
+    assert read_tail(path, 0) == ""
+    log.close()
+
+
+def test_missing_log_is_empty(path: Path) -> None:
+    """A run that never printed has an empty log, not an error."""
+    assert read_text(path) == ""
+    assert read_tail(path, 5) == ""
+
+
+def test_follower_sees_everything_and_ends_when_told(path: Path) -> None:
+    """A follower gets what is written before and after it came, and stops once the log has ended."""
+    log = OutputLog(path)
+    log.write("früh ".encode())
+    ended = threading.Event()
+    seen: list[str] = []
+    follower = follow(path, ended.wait)
+    seen.append(next(follower))
+    log.write("später \u20ac"[:-1].encode() + b"\xe2\x82")
+    seen.append(next(follower))
+    log.write(b"\xac")
+    ended.set()
+    seen.extend(follower)
+    log.close()
+    assert "".join(seen) == "früh später €"
+
+
+def test_slow_follower_is_told_what_it_missed(path: Path) -> None:
+    """Text dropped before the follower came to it is counted, not passed over in silence."""
+    log = OutputLog(path, bound=40)
+    log.write(b"a" * 10)
+    asked = iter([False, True])
+    follower = follow(path, lambda _seconds: next(asked))
+    assert next(follower) == "a" * 10
+    log.write(b"b" * 100)
+    assert "".join(follower) == "b" * 10 + "\n[vibey] 70 bytes left out\n" + "b" * 20
+    log.close()
+
+
+def test_log_is_for_its_user_only_and_never_somebody_elses_file(path: Path, tmp_path: Path) -> None:
+    """An existing file or link at the log's place is not written to."""
+    OutputLog(path).close()
+    assert path.stat().st_mode & 0o077 == 0
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="exists"):
+        OutputLog(tmp_path / "link")
+
+
+def test_lost_text_is_counted(path: Path) -> None:
+    """A log that cannot be written any more costs its text and nothing else."""
+    log = OutputLog(path, bound=40)
+    log.write(b"a" * 20)
+    (path.parent / "output.log.at-20").mkdir()
+    log.write(b"b" * 5)
+    log.note("after")
+    assert log.lost > 0
+    log.close()

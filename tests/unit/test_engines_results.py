@@ -1,0 +1,119 @@
+"""What a program may say of itself, and what is not believed."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibey.domain.errors import InvalidInput
+from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success, one_line
+from vibey.engines.results import LONGEST_RESET_SECONDS, Report, parse_report, read_report, storable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def said(**words: object) -> Report:
+    """The report of a file with these keys."""
+    return parse_report(json.dumps(words).encode())
+
+
+def test_empty_report_says_nothing() -> None:
+    """Every key is optional, and unknown ones are let be."""
+    assert said() == said(extra=1, result=None, failure=None) == Report()
+
+
+def test_result_and_costs_are_taken() -> None:
+    """Objects stay objects, anything else is wrapped, dollars are exact."""
+    report = said(result=[1], cost_usd=0.1, tokens_in=3, tokens_out=0)
+    assert report.outcome(None) == Success({"value": [1]}, Decimal("0.1"), 3, 0)
+
+
+def test_failure_keeps_the_cost_and_drops_the_result() -> None:
+    """A failed exit has no result, but it has cost something."""
+    outcome = said(result={}, cost_usd=1).outcome(Failure(FailureClass.WORK, "exit 1"))
+    assert outcome == Failure(FailureClass.WORK, "exit 1", cost_usd=Decimal(1))
+
+
+@pytest.mark.parametrize("kind", list(CapacityKind))
+def test_capacity_says_what_ran_out(kind: CapacityKind) -> None:
+    """Each kind of refusal is understood, with its wait in seconds, bounded."""
+    failure = said(failure={"class": "capacity", "kind": kind.value, "resets_in": 10**12}).failure
+    assert failure is not None
+    assert failure.capacity_kind is kind
+    assert failure.resets_in_ms == LONGEST_RESET_SECONDS * 1000
+    assert failure.detail == "capacity"
+
+
+@pytest.mark.parametrize("name", ["work", "engine", "handoff", "misconfigured"])
+def test_other_classes_have_no_kind(name: str) -> None:
+    """A kind or a wait beside another class is let be."""
+    failure = said(failure={"class": name, "kind": "window", "resets_in": 5, "detail": "a\nb"}).failure
+    assert failure == Failure(FailureClass(name), "a b")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"failure": {"class": "vibey"}},
+        {"failure": {"class": "capacity", "kind": "none"}},
+        {"failure": {"class": "capacity", "resets_in": -1}},
+        {"failure": {"class": "capacity", "resets_in": True}},
+        {"failure": "capacity"},
+        {"cost_usd": -0.01},
+        {"cost_usd": "1"},
+        {"cost_usd": True},
+        {"cost_usd": 1e300},
+        {"tokens_in": 1.5},
+        {"tokens_out": -1},
+        {"tokens_out": 2**60},
+    ],
+)
+def test_nonsense_is_refused(words: dict[str, object]) -> None:
+    """A report with an impossible value is not believed at all."""
+    with pytest.raises(InvalidInput):
+        said(**words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"{", b"\xff", b'{"cost_usd": NaN}', b'{"result": 1e999}', b'{"result": Infinity}', b"[" * 99_999],
+)
+def test_text_that_is_no_report_is_refused(text: bytes) -> None:
+    """Broken, endless or infinite JSON raises our own error, never another."""
+    with pytest.raises(InvalidInput):
+        parse_report(text)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_what_is_stored_holds_nothing_the_database_refuses(value: object) -> None:
+    """Neither NUL nor lone surrogates are left, in keys or in values, and everything else stays."""
+    text = json.dumps(storable(value), ensure_ascii=False)
+    text.encode("utf-8")
+    assert "\\u0000" not in text.replace("\\\\", "")
+
+
+@given(st.text(st.characters(), max_size=3000))
+def test_details_are_one_storable_line(text: str) -> None:
+    """A detail is one printable line of bounded length."""
+    line = one_line(text)
+    assert len(line) <= 500
+    assert line.isprintable()
+    line.encode("utf-8")
+
+
+def test_missing_file_is_no_report(tmp_path: Path) -> None:
+    """A program need not say anything."""
+    assert read_report(tmp_path / "nothing") is None

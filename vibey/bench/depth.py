@@ -1,0 +1,119 @@
+"""Depth: what a long queue costs. Granting from a deep queue beside granting from a shallow one, and an idle router.
+
+Half of each queue can run, as far as there are slots; the other half asks for a capability that only an engine without a worker
+has. After each timed pass its runs are ended and as many jobs enqueued, outside the timing, so both queues keep
+their depth. Statements are counted by the server itself (`pg_stat_statements`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vibey.bench.figures import Bar, Figure, Scale, rate, ratios, say
+from vibey.bench.laboratory import number
+from vibey.domain.effort import Effort
+from vibey.domain.errors import VibeyError
+from vibey.domain.outcome import Success
+from vibey.domain.requirement import Requirement
+from vibey.domain.settlement import Attempted, settle
+from vibey.services import enqueue, route, tick
+from vibey.services.settle import end_row
+from vibey.store import runs
+from vibey.store.statement import Statement
+
+if TYPE_CHECKING:
+    from vibey.bench.laboratory import Laboratory, Site
+    from vibey.store.runs import Granted
+
+SLOTS = 250
+SHALLOW = 1_000
+PASSES = 4
+TICKS = 5
+CHUNK = 10_000
+UNSTAFFED = """
+[engine.away]
+kind = "noop"
+tier = "local"
+capabilities = ["elsewhere"]
+"""
+VACUUM = "vacuum analyze"
+COUNTED = Statement(
+    "bench-counted",
+    "statements the server has seen in this database, begin and commit included",
+    """select coalesce(sum(calls), 0) from pg_stat_statements s join pg_database d on d.oid = s.dbid
+       where d.datname = current_database() and query not like '%%pg_stat_statements%%'""",
+)
+
+
+def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
+    """Runs granted a second at both depths, and statements an idle router sends in one tick."""
+    depth = scale.pick(100_000, 10_000)
+    laboratory.count_statements()
+    slots = {"noop": SLOTS}
+    with laboratory.site("shallow", slots, UNSTAFFED) as shallow, laboratory.site("deep", slots, UNSTAFFED) as deep:
+        _fill(shallow, SHALLOW)
+        _fill(deep, depth)
+        for site in (shallow, deep):
+            laboratory.sql(site.database, VACUUM)
+            _granting(site)
+        ours, beside = scale.in_turn(lambda: _granting(deep), lambda: _granting(shallow))
+        idle = _idle(laboratory, deep, scale.rounds)
+    every = deep.installation.timing.tick_ms / 1000
+    return [
+        Figure("depth", f"granting at {depth:,} queued", "runs/s", ours),
+        Figure("depth", f"granting at {SHALLOW:,} queued", "runs/s", beside),
+        Figure("depth", "deep over shallow", "x", ratios(ours, beside), Bar(0.9)),
+        Figure("depth", f"idle with {depth:,} waiting", "statements/s", tuple(each / every for each in idle),
+               Bar(5, ceiling=True)),
+    ]
+
+
+def _fill(site: Site, depth: int) -> None:
+    half = depth // 2
+    for start in range(0, half, CHUNK):
+        count = min(CHUNK, half - start)
+        enqueue.place(site.installation, [enqueue.Order()] * count)
+        enqueue.place(site.installation, [enqueue.Order(capabilities=("elsewhere",))] * count)
+    say(f"  {depth:,} jobs queued")
+
+
+def _granting(site: Site) -> float:
+    """Runs granted a second over a few passes that each fill every slot."""
+    took = 0.0
+    for _ in range(PASSES):
+        site.staff("noop")
+        granted: list[Granted] = []
+        took += SLOTS / rate(SLOTS, lambda found=granted: found.extend(_pass(site)))
+        _end(site, granted)
+        enqueue.place(site.installation, [enqueue.Order()] * SLOTS)
+    return PASSES * SLOTS / took
+
+
+def _pass(site: Site) -> tuple[Granted, ...]:
+    passed = route.run_pass(site.installation, "main")
+    if passed is None or len(passed.granted) != SLOTS:
+        raise VibeyError(f"a pass granted {0 if passed is None else len(passed.granted)} of {SLOTS} free slots")
+    return passed.granted
+
+
+def _end(site: Site, granted: list[Granted]) -> None:
+    key = Requirement("main", "default", Effort.LOW).key
+    rows = []
+    for run in granted:
+        job = Attempted(run.job_id, run.engine, run.attempt, 7, Effort.LOW)
+        rows.append(end_row((run.run_id, run.token), settle(job, Success(), backoff_ms=0), key, Success()))
+    site.installation.database.run(lambda connection: runs.end(connection, rows))
+
+
+def _idle(laboratory: Laboratory, site: Site, rounds: int) -> tuple[float, ...]:
+    """Statements of one tick when every slot is taken, a sample for each round."""
+    site.staff("noop")
+    _pass(site)
+    tick.tick(site.installation)
+    found = []
+    for _ in range(rounds):
+        before = number(site.installation, COUNTED)
+        for _ in range(TICKS):
+            tick.tick(site.installation)
+        found.append((number(site.installation, COUNTED) - before) / TICKS)
+    return tuple(found)

@@ -1,0 +1,52 @@
+"""End to end: jobs that do nothing, from enqueueing the first to the end of the last, beside plain Celery's.
+
+Both sides have the same number of pool processes on the same broker, and on both the time includes producing. Vibey's jobs
+are each enqueued, decided, granted, sent, started by token, settled and recorded; the peer's are sent and received.
+Vibey's control worker and beat run beside its build worker, and its task events are on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vibey.bench.figures import Bar, Figure, Scale, ratios
+from vibey.bench.laboratory import CONTROL_PROCESSES, Laboratory, Site, number, until
+from vibey.bench.peer import Peer
+from vibey.services import enqueue
+from vibey.store.statement import Statement
+
+if TYPE_CHECKING:
+    from vibey.bench.processes import Processes
+
+SLOTS = 16
+NOW = Statement("bench-now", "the database's clock", "select extract(epoch from clock_timestamp())")
+OPEN = Statement("bench-open", "whether any job has not ended", "select count(*) from jobs where ended_at is null")
+LAST_END = Statement(
+    "bench-last-end", "when the last job ended", "select extract(epoch from max(ended_at)) from jobs"
+)
+
+
+def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
+    """Jobs a second on either side."""
+    count = scale.pick(5_000, 100)
+    slots = scale.pick(SLOTS, 2)
+    with (
+        laboratory.site("endtoend", {"noop": slots}) as site,
+        laboratory.fleet(site) as fleet,
+        Peer.running(laboratory, slots + 1 + CONTROL_PROCESSES) as peer,
+    ):
+        finish(site, fleet, 5 * slots)
+        ours, theirs = scale.in_turn(lambda: finish(site, fleet, count), lambda: peer.jobs(count))
+    return [
+        Figure("endtoend", "Vibey, no-op jobs", "jobs/s", ours),
+        Figure("endtoend", "plain Celery, no-op tasks", "tasks/s", theirs),
+        Figure("endtoend", "Vibey over plain Celery", "x", ratios(ours, theirs), Bar(0.6)),
+    ]
+
+
+def finish(site: Site, fleet: Processes, count: int) -> float:
+    """Enqueue `count` jobs in one batch and wait for the end of the last; jobs a second by the database's clock."""
+    began = number(site.installation, NOW)
+    enqueue.place(site.installation, [enqueue.Order()] * count)
+    until(lambda: number(site.installation, OPEN) == 0, fleet, f"{count} jobs did not end")
+    return count / (number(site.installation, LAST_END) - began)

@@ -1,0 +1,63 @@
+"""Plain Celery beside Vibey: a worker of its own on another numbered database of the same broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.bench.processes import Processes, surroundings
+from vibey.domain.errors import VibeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from vibey.bench.laboratory import Laboratory
+
+MODULE = "vibey.bench.plain_celery"
+DATABASE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A running plain Celery worker."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @classmethod
+    @contextmanager
+    def running(cls, laboratory: Laboratory, concurrency: int) -> Iterator[Peer]:
+        """Start its worker with so many pool processes; ready, and warm, on entering."""
+        environment = {"BENCH_BROKER_URL": laboratory.redis_url(DATABASE)}
+        arguments = ["-m", "celery", "-A", MODULE, "worker", "--concurrency", str(concurrency)]
+        with Processes(laboratory.folder) as processes:
+            processes.start("celery", [*arguments, "--loglevel", "WARNING"], environment)
+            peer = cls(laboratory.folder, environment)
+            peer.jobs(10 * concurrency)
+            yield peer
+
+    def jobs(self, count: int) -> float:
+        """No-op tasks a second, from the first send to the last end."""
+        return count / float(self._measured("jobs", count)["seconds"])
+
+    def relay(self, count: int) -> list[float]:
+        """Milliseconds from one task's send to the next one's start, `count` times."""
+        return [float(each) for each in self._measured("relay", count)["milliseconds"]]
+
+    def _measured(self, what: str, count: int) -> dict[str, Any]:
+        said = subprocess.run(
+            [sys.executable, "-m", MODULE, what, str(count), str(self.folder)],
+            capture_output=True,
+            check=False,
+            env=surroundings(self.environment),
+            text=True,
+        )
+        if said.returncode != 0:
+            raise VibeyError(f"plain Celery failed: {said.stderr.strip()[-500:]}")
+        measured: dict[str, Any] = json.loads(said.stdout)
+        return measured

@@ -1,0 +1,31 @@
+"""The suite: every family of figures by name, in the order they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vibey.bench import depth, durable, endtoend, enqueueing, handover, pure
+from vibey.bench.figures import Figure, Scale, say
+from vibey.bench.laboratory import Laboratory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Last the one that restarts the servers.
+FAMILIES: dict[str, Callable[[Laboratory, Scale], list[Figure]]] = {
+    "pure": pure.measure,
+    "durable": durable.measure,
+    "enqueue": enqueueing.measure,
+    "endtoend": endtoend.measure,
+    "handover": handover.measure,
+    "depth": depth.measure,
+}
+
+
+def run(laboratory: Laboratory, scale: Scale, names: Sequence[str] = ()) -> list[Figure]:
+    """Measure the named families, or all; raises VibeyError when something did not work, never for being slow."""
+    figures: list[Figure] = []
+    for name in names or FAMILIES:
+        say(name)
+        figures += FAMILIES[name](laboratory, scale)
+    return figures

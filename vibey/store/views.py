@@ -1,0 +1,136 @@
+"""Views: what people and programs look at. Read-only; every statement here leaves the rows it reads unlocked."""
+
+from __future__ import annotations
+
+from vibey.store.statement import Statement
+
+NOW = Statement("view-now", "the instant a view is as of", "select clock_timestamp()")
+COUNTS = Statement(
+    "view-counts",
+    "jobs not yet ended, by state; the partial index on open jobs serves it",
+    "select state, count(*)::bigint as n from jobs where ended_at is null group by state",
+)
+JOBS = Statement(
+    "view-jobs",
+    "the newest jobs that fit a filter; `open` lets the index on open jobs serve a state that is not an end",
+    """select j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
+              j.not_before, j.created_at, j.ended_at, j.cancel_requested_at, g.reason as group_reason,
+              extract(epoch from coalesce(j.ended_at, clock_timestamp()) - j.created_at)::float as age_seconds
+       from jobs j join projects p on p.id = j.project_id
+       left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
+       where (%(project)s::int is null or j.project_id = %(project)s)
+         and (%(state)s::text is null or j.state = %(state)s)
+         and (not %(open)s or j.ended_at is null)
+         and (%(engine)s::text is null or j.engine = %(engine)s)
+         and (%(before)s::bigint is null or j.id < %(before)s)
+       order by j.id desc limit %(limit)s""",
+)
+JOB = Statement(
+    "view-job",
+    "one job with everything it carries",
+    """select j.id, p.name as project, j.pool, j.state, j.priority, j.effort, j.effort_now, j.capabilities, j.excluded,
+              j.avoided, j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
+              j.not_before, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result, j.created_at,
+              j.ended_at, g.reason as group_reason
+       from jobs j join projects p on p.id = j.project_id
+       left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
+       where j.id = %(id)s""",
+)
+RUNS = Statement(
+    "view-runs",
+    "the runs of one job, oldest first",
+    """select id, engine, account, attempt, why, state, granted_at, started_at, renewed_at, lease_expires_at, ended_at,
+              host, pid, failure_class, detail, cost_usd, tokens_in, tokens_out
+       from runs where job_id = %(job)s order by id""",
+)
+STATES = Statement(
+    "view-states",
+    "how far some jobs are",
+    "select id, state, engine, reason from jobs where id = any(%(ids)s) order by id",
+)
+OPEN_COUNT = Statement(
+    "view-open-count",
+    "how many of some jobs have not ended",
+    "select count(*)::bigint from jobs where id = any(%(ids)s) and ended_at is null",
+)
+OUTPUT = Statement(
+    "view-output",
+    "one run of a job, the newest when none is named, with the end of its output as stored",
+    """select id, engine, state, host, started_at, ended_at, output_tail from runs
+       where job_id = %(job)s and (%(run)s::bigint is null or id = %(run)s) order by id desc limit 1""",
+)
+RUN_ENDED = Statement("view-run-ended", "whether a run has ended", "select ended_at from runs where id = %(run)s")
+ENGINES = Statement(
+    "view-engines",
+    "every configured engine: how it is, how full, and what it was picked for",
+    """select e.name, e.account, e.kind, e.tier, e.slots, e.weight, e.enabled, e.paused, e.installed, e.conformant,
+              e.detail, e.selected_count, e.expected, a.login_ok, a.open_reason, a.probe_at, a.probes,
+              a.failures_in_a_row, a.failure, coalesce(e.busy_until > clock_timestamp(), false) as busy,
+              (extract(epoch from a.probe_at) * 1000)::bigint as probe_at_ms,
+              (extract(epoch from a.failure_at) * 1000)::bigint as failure_at_ms,
+              (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
+              coalesce(live.n, 0) as in_use,
+              exists (select 1 from workers w where e.name = any(w.engines)
+                      and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as staffed
+       from engines e join accounts a on a.name = e.account
+       left join (select engine, count(*)::int as n from runs where ended_at is null group by engine) live
+         on live.engine = e.name
+       where e.configured order by e.ordinal, e.name""",
+)
+HAS_ENGINE = Statement(
+    "view-has-engine",
+    "whether an engine of this name is known, configured or not",
+    "select exists (select 1 from engines where name = %(name)s)",
+)
+HOLDERS = Statement(
+    "view-holders",
+    "every live run: it holds a slot",
+    """select r.id, r.engine, r.job_id, p.name as project, r.state, r.host, r.pid, r.attempt, r.granted_at, r.started_at,
+              r.renewed_at, r.lease_expires_at,
+              extract(epoch from clock_timestamp() - r.granted_at)::float as age_seconds,
+              extract(epoch from r.lease_expires_at - clock_timestamp())::float as lease_seconds
+       from runs r join jobs j on j.id = r.job_id join projects p on p.id = j.project_id
+       where r.ended_at is null order by r.engine, r.id""",
+)
+CAP_USED = Statement(
+    "view-cap-used",
+    "cap units of the UTC day: overflows selected less those given back; a project's, or everyone's for null",
+    """select to_char(today.day, 'YYYY-MM-DD') as utc_day,
+              (select count(*) from ledger l
+               where l.kind = 'EngineOverflowSelected' and l.data->>'utc_day' = to_char(today.day, 'YYYY-MM-DD')
+                 and (%(project)s::int is null or l.project_id = %(project)s)
+                 and not exists (select 1 from ledger back where back.kind = 'EngineOverflowReleased'
+                                 and back.job_id = l.job_id and back.run_id = l.run_id))::bigint as used
+       from (select (clock_timestamp() at time zone 'UTC')::date as day) today""",
+)
+LEDGER = Statement(
+    "view-ledger",
+    "the newest events that fit a filter, newest first, without some kinds",
+    """select l.id, l.at, l.kind, p.name as project, l.job_id, l.run_id, l.engine, l.data
+       from ledger l left join projects p on p.id = l.project_id
+       where (%(project)s::int is null or l.project_id = %(project)s)
+         and (%(job)s::bigint is null or l.job_id = %(job)s)
+         and (%(kind)s::text is null or l.kind = %(kind)s)
+         and (%(engine)s::text is null or l.engine = %(engine)s)
+         and (%(before)s::bigint is null or l.id < %(before)s)
+         and not (l.kind = any(%(hidden)s))
+       order by l.id desc limit %(limit)s""",
+)
+WORKERS = Statement(
+    "view-workers",
+    "workers seen within the hour, and whether they count as alive",
+    """select name, host, pid, engines, concurrency, started_at, seen_at, canary_at,
+              seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond' as alive
+       from workers where seen_at > clock_timestamp() - interval '1 hour' order by name""",
+)
+TICKED = Statement(
+    "view-ticked",
+    "how long ago the last tick was, in seconds; null before the first",
+    "select extract(epoch from clock_timestamp() - last_tick_at)::float from installation where id = 1",
+)
+SERVER_VERSION = Statement(
+    "view-server-version",
+    "the server's version, as a number and as text",
+    """select current_setting('server_version_num')::int as number,
+              split_part(current_setting('server_version'), ' ', 1) as text""",
+)
