@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from celery import signals
@@ -24,6 +25,7 @@ from vibey.domain.errors import VibeyError
 from vibey.publisher import CONTROL_QUEUE, engine_queue
 from vibey.services import fleet, pulse
 from vibey.services.pulse import Worker
+from vibey.services.run import kill_dead_runs, prune_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("vibey.worker")
 
 CONTROL_CONCURRENCY = 2
-CANARY_LIMIT_MS = 60_000
 
 
 @signals.celeryd_init.connect
@@ -106,6 +107,8 @@ class Pulse(threading.Thread):
         self._worker = worker
         self._ending = threading.Event()
         self._interval = min(10.0, installed.timing.presence_ms / 4000)
+        self._last_beat = time.monotonic()
+        self._unheard = 0
 
     @override
     def run(self) -> None:
@@ -121,12 +124,23 @@ class Pulse(threading.Thread):
 
     def _begin(self) -> None:
         if self._worker.engines:
+            self._clean_up()
             self._examine()
         self._beat()
         try:
             pulse.wake_pools(self._installation)
         except VibeyError as error:
             log.warning("could not wake the router: %s", error)
+
+    def _clean_up(self) -> None:
+        try:
+            killed = kill_dead_runs(self._installation)
+            pruned = prune_outputs(self._installation)
+        except VibeyError as error:
+            log.warning("could not clean up after earlier runs: %s", error)
+            return
+        if killed or pruned:
+            log.warning("cleaned up: processes of %d dead runs killed, %d old outputs removed", killed, pruned)
 
     def _examine(self) -> None:
         try:
@@ -137,17 +151,26 @@ class Pulse(threading.Thread):
             log.warning("could not examine the engines: %s", error)
 
     def _beat(self) -> None:
+        since, self._last_beat = self._last_beat, time.monotonic()
         try:
             silent_ms = pulse.appear(self._installation, self._worker)
         except VibeyError as error:
             log.warning("could not renew this worker's row: %s", error)
+            self._unheard = 0
             return
-        if len(state.active_requests) >= self._worker.concurrency:
+        sang = silent_ms < (self._last_beat - since) * 1000
+        if not self._asked() or sang:
+            self._unheard = 0
             return
-        queue = worker_direct(self._worker.name)
-        if not self._installation.publisher.canary(queue, self._worker.name):
-            return
-        if silent_ms > CANARY_LIMIT_MS:
-            log.critical("this worker consumes nothing for %d s: ending it", silent_ms // 1000)
+        # Counted in canaries, not in time: an outage or a stop of this process is no deafness.
+        self._unheard += 1
+        if self._unheard * self._interval * 1000 > self._installation.timing.canary_ms:
+            log.critical("this worker has consumed none of its last %d canaries: ending it", self._unheard)
             os.kill(os.getpid(), signal.SIGTERM)
             self._ending.set()
+
+    def _asked(self) -> bool:
+        """Send a canary; False when no child is free to sing, or the broker did not take it."""
+        if len(state.active_requests) >= self._worker.concurrency:
+            return False
+        return self._installation.publisher.canary(worker_direct(self._worker.name), self._worker.name)

@@ -167,6 +167,10 @@ class Publisher:
             return False
         return True
 
+    def close(self) -> None:
+        """Close the connections of the producer pool."""
+        self._app.close()
+
     def _build(self, grant: Build, producer: Any) -> None:  # noqa: ANN401  kombu's producer is untyped
         self._app.send_task(
             BUILD_TASK,

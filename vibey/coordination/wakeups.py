@@ -109,6 +109,10 @@ class WakeUps:
         """Raise unless Redis answers."""
         self._redis.ping()
 
+    def close(self) -> None:
+        """Close this process's connections."""
+        self._redis.close()
+
     def version(self) -> str:
         """The server's version."""
         info = self._redis.info("server")

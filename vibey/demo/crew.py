@@ -1,8 +1,9 @@
 """The demo's own processes: a control worker, a build worker and beat, as the Procfile would start them.
 
-Each runs in a session of its own, so that a Ctrl-C at the terminal reaches the demo alone, and the demo ends them: TERM,
-time to finish, then KILL for the whole group. What was started is recorded with the instant each process began: when a demo
-itself was killed, the next one ends what it left. A number alone proves nothing, for the system hands numbers out again.
+Each runs in a session of its own, so that a Ctrl-C at the terminal reaches the demo alone, and the demo ends them:
+TERM, time to finish, then KILL for the whole group. What was started is recorded with the instant each process began:
+when a demo itself was killed, the next one ends what it left. A number alone proves nothing, for the system hands
+numbers out again.
 """
 
 from __future__ import annotations

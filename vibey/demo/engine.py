@@ -1,15 +1,16 @@
 """The program behind each of the demo's engines: one BUILD job, from a clone to a commit.
 
 It reads the job on standard input, clones the repository the job names into the run's folder, makes the change the job
-describes, builds the project, runs its tests, commits, and pushes the result to the branch `vibey/<job>`. It
-uses the standard library and `git`, and imports nothing of Vibey: any program that does as much could take its place.
+describes, builds the project, runs its tests, commits, and pushes the result to the branch `vibey/<job>`. It uses the
+standard library and `git`, and imports nothing of Vibey: any program that does as much could take its place.
 
 A job is data. Its repository is a name below `--repositories`, its change is one of the kinds of `CHANGES`, and every
 word that reaches a file or a command line has been checked.
 
-Two jobs show what is not a success. `first_try` holds values that replace the change's own at the first attempt, so that
-the tests fail: exit 1, and Vibey tries again. `hand_over` makes the first engine that takes the job save its work
-to the branch `wip/<job>` and wind down: exit 75, and Vibey gives the job to another engine, which goes on from there.
+Two keys of a job show what is not a success. `first_try` holds values that replace the change's own at the first
+attempt, so that the tests fail: exit 1, and Vibey tries again. `hand_over` makes the first engine that takes the job
+save its work to the branch `wip/<job>` and wind down: exit 75, and Vibey gives the job to another, which goes on from
+there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 EXIT_WORK = 1
 EXIT_HAND_OVER = 75
@@ -65,15 +66,16 @@ class Workspace:
     def clone(self, branch: str) -> None:
         """Clone one branch; objects are shared with the repository it comes from."""
         options = ("clone", "--quiet", "--local", "--single-branch", "--no-tags", f"--branch={branch}")
-        self._run(*GIT, *options, "--", str(self._origin), str(self.folder), cwd=self.folder.parent)
+        command = (*GIT, *options, "--", str(self._origin), str(self.folder))
+        self._run(command, self.folder.parent, f"cannot clone {branch}")
 
     def git(self, *arguments: str) -> str:
         """Run git in the clone; return what it printed."""
-        return self._run(*GIT, *arguments, cwd=self.folder)
+        return self._run((*GIT, *arguments), self.folder, f"git {arguments[0]} failed")
 
-    def python(self, *arguments: str, cwd: Path | None = None) -> str:
-        """Run this Python in the clone, or in `cwd`; return what it printed, on either stream."""
-        return self._run(*PYTHON, *arguments, cwd=cwd or self.folder)
+    def python(self, *arguments: str, failure: str) -> str:
+        """Run this Python in the clone; return what it printed, on either stream. `failure` is said when it fails."""
+        return self._run((*PYTHON, *arguments), self.folder, failure)
 
     def edit(self, name: str, change: Callable[[Any], None]) -> None:
         """Change a JSON file of the clone."""
@@ -82,7 +84,7 @@ class Workspace:
         change(table)
         path.write_text(f"{json.dumps(table, indent=2)}\n", encoding="utf-8")
 
-    def _run(self, *command: str, cwd: Path) -> str:
+    def _run(self, command: Sequence[str], cwd: Path, failure: str) -> str:
         done = subprocess.run(
             command,
             cwd=cwd,
@@ -94,7 +96,7 @@ class Workspace:
         )
         if done.returncode:
             say(done.stdout.rstrip())
-            raise SystemExit(fail(f"{Path(command[0]).name} {command[-1]} failed"))
+            raise SystemExit(fail(failure))
         return done.stdout
 
 
@@ -140,13 +142,14 @@ def hand_over(workspace: Workspace, branch: str) -> int:
 
 def finish(workspace: Workspace, branch: str, unfinished: str, *, thorough: bool) -> int:
     """Build, test, push and report."""
-    built = workspace.python("build.py", "--out", str(workspace.folder.parent / "out")).split()
+    out = str(workspace.folder.parent / "out")
+    built = workspace.python("build.py", "--out", out, failure="the build failed").split()
     say(f"built {Path(built[0]).name}, {built[1]} bytes")
-    tested = workspace.python("-m", "unittest", "discover", "-s", "tests", "-t", ".")
+    tested = workspace.python("-m", "unittest", "discover", "-s", "tests", "-t", ".", failure="the tests failed")
     count = int(re.findall(r"^Ran (\d+) test", tested, re.MULTILINE)[-1])
     say(f"{count} tests passed")
     if thorough:
-        say(workspace.python(built[0], "tea", "mug", cwd=workspace.folder.parent).rstrip())
+        say(workspace.python(built[0], "tea", "mug", failure="the archive does not run").rstrip())
     refs = [f"+HEAD:refs/heads/{branch}"]
     if workspace.has_branch(unfinished):
         refs.append(f":refs/heads/{unfinished}")

@@ -1,11 +1,11 @@
 """The demo's folder: everything a demo makes is below it, and nothing else of the machine is touched.
 
-    vibey.toml       the demo's configuration, written anew by every demo
-    data/            the embedded servers, and the runs' logs
-    repositories/    what the jobs work on; their branches arrive here
-    logs/            what the workers and beat said
-    demo.lock        held while a demo runs
-    processes.json   the processes it started, so that the next demo can end what a killed one left
+vibey.toml       the demo's configuration, written anew by every demo
+data/            the embedded servers, and the runs' logs
+repositories/    what the jobs work on; their branches arrive here
+logs/            what the workers and beat said
+demo.lock        held while a demo runs
+processes.json   the processes it started, so that the next demo can end what a killed one left
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from vibey.settings import Settings, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 MARK = "# Written by: vibey demo"
 FOREIGN_PREFIXES = ("VIBEY_", "CELERY_", "GIT_")
@@ -71,7 +71,7 @@ class Folder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for one demo, making it if need be; Refused while another demo runs in it, or if it is not ours."""
+        """Hold the folder for one demo, making it if need be; Refused while another runs in it, or it is not ours."""
         if self.path.exists() and not self._is_ours():
             raise Refused(f"{self.path} holds something else than a demo", "name another folder: --directory DIR")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,8 +85,8 @@ class Folder:
 
     def prepare(self) -> Settings:
         """Write the configuration, make the repository unless an earlier demo did, and return the settings."""
-        self.logs.mkdir(exist_ok=True)
         self.config.write_text(self._configuration(), encoding="utf-8")
+        self.logs.mkdir(exist_ok=True)
         if not (self.repository / ".git").is_dir():
             make_repository(self.repository)
         return load(self.config, clean_environment())
@@ -122,9 +122,15 @@ def clean_environment() -> dict[str, str]:
 
 def require_git() -> None:
     """Refused, with the remedy, when there is no git to work with."""
-    if shutil.which("git") is None:
+    _git_program()
+
+
+def _git_program() -> str:
+    found = shutil.which("git")
+    if found is None:
         remedy = "install it (apt install git, dnf install git, brew install git) and try again"
         raise Refused("the demo's jobs work on a git repository, and there is no git on the PATH", remedy)
+    return found
 
 
 def make_repository(target: Path) -> None:
@@ -147,7 +153,7 @@ def make_repository(target: Path) -> None:
 def git(folder: Path, *arguments: str) -> None:
     """Run git in a folder, untouched by anybody's configuration; Refused with its own words when it fails."""
     done = subprocess.run(
-        ("git", *arguments),
+        (_git_program(), *arguments),
         cwd=folder,
         env=clean_environment() | GIT_IDENTITY,
         stdout=subprocess.PIPE,

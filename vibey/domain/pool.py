@@ -84,4 +84,5 @@ def default_pool(key: str, engines: Sequence[EngineFacts]) -> Pool:
 
 
 def _leaves(tier: Tier, engines: Sequence[EngineFacts]) -> tuple[Member, ...]:
-    return tuple(Member(engine.name) for engine in engines if engine.tier is tier)
+    declared = sorted(engines, key=lambda engine: engine.ordinal)
+    return tuple(Member(engine.name) for engine in declared if engine.tier is tier)

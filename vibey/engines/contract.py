@@ -2,12 +2,11 @@
 
 An *engine* is one way of running a job. Its adapter is an object with three methods:
 
-`describe` says what it can do; it is asked often, must be quick and may not touch the engine.
-`doctor` looks: installed, version, logged in? It may run the client's own version command, but never takes a
-slot.
-`run(job, context)` does the work. It is a generator: it yields `Progress` whenever there is news, and
-*returns* (the value of its StopIteration) exactly one `Outcome`. It raises nothing on purpose: an exception
-is a bug of the adapter and is recorded as Vibey's fault, not the job's and not the engine's.
+- `describe` says what it can do; it is asked often, must be quick and may not touch the engine.
+- `doctor` looks: installed, version, logged in? It may ask the client for its version, but never takes a slot.
+- `run(job, context)` does the work. It is a generator: it yields `Progress` whenever there is news, and
+  *returns* (the value of its StopIteration) exactly one `Outcome`. It raises nothing on purpose: an exception
+  is a bug of the adapter and is recorded as Vibey's fault, not the job's and not the engine's.
 
 What `run` may rely on. `context.directory` is a fresh, private, empty folder; `context.output` takes text for
 the log. Whatever takes time belongs in a process started by `context.spawn`: such a process gets the

@@ -122,7 +122,7 @@ class Kernel:
 
     def adopt_orphans(self) -> bool:
         """Become the parent of every orphan below us; False where the kernel cannot."""
-        return False
+        return self._prctl is not None and self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
     def die_with_parent(self) -> None:
         """Have the kernel kill this process when its parent dies."""

@@ -32,11 +32,18 @@ class Moment:
 
     def has_come(self) -> bool:
         """Whether either clock has reached it: after a sleep, the one that counted the sleep is first."""
-        now = Moment.now()
-        return now.monotonic_ns >= self.monotonic_ns or now.boot_ns >= self.boot_ns
+        return self.seconds_left() <= 0
 
     def seconds_left(self) -> float:
-        """How long until it comes, never negative."""
+        """How long until it comes by either clock, never negative."""
         now = Moment.now()
         left = min(self.monotonic_ns - now.monotonic_ns, self.boot_ns - now.boot_ns)
         return max(0.0, left / _BILLION)
+
+    def has_come_awake(self) -> bool:
+        """Whether it has come, not counting sleep."""
+        return self.awake_seconds_left() <= 0
+
+    def awake_seconds_left(self) -> float:
+        """How long until it comes, not counting sleep, never negative: nobody is silent or late while asleep."""
+        return max(0.0, (self.monotonic_ns - time.monotonic_ns()) / _BILLION)

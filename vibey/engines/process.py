@@ -242,12 +242,11 @@ class SupervisedProcess:
 
     def _is_late(self) -> bool:
         with self._lock:
-            overdue = self._lease_end.plus(_LATE_AFTER_LEASE_SECONDS)
             # Sleep alone is no reason: the supervisor has frozen the tree and waits for our renewal.
-            if Moment.now().monotonic_ns >= overdue.monotonic_ns:
+            if self._lease_end.plus(_LATE_AFTER_LEASE_SECONDS).has_come_awake():
                 self._stop_reason = self._stop_reason or StopReason.LEASE_LOST
                 return True
-            return self._stop_due is not None and self._stop_due.has_come()
+            return self._stop_due is not None and self._stop_due.has_come_awake()
 
     def _take_over(self) -> None:
         """Do the supervisor's work: it died, or it is stopped and answers nothing."""

@@ -3,14 +3,15 @@
 Authority. The holder owns the run as long as its lease does; `renew`, given by the caller, asks whoever keeps
 leases. Windows, and who closes each:
 - the claim was sent, the first process is not yet born: the lease counts from `claimed_at`, taken before the
-claim;
+  claim;
 - between two processes of one run: `spawn` refuses after a stop or past the lease;
 - a stop is asked while the work ends by itself: the supervisor says which came first. Work that ended by
-itself keeps its outcome, even after a cancel; only a lost lease takes it away, because then the run is
-somebody else's;
-- the outcome is known, not yet settled: nothing runs any more, and the caller's write is fenced by the run's
-token. The tree's own protection, and each death, is told in `vibey.engines.supervisor`; the lease's
-arithmetic in `vibey.engines.watch`.
+  itself keeps its outcome, even after a cancel; only a lost lease takes it away, because then the run is
+  somebody else's;
+- the outcome is known, not yet settled: nothing runs any more, and the caller's write is fenced by the run's token.
+
+The tree's own protection, and each death, is told in `vibey.engines.supervisor`; the lease's arithmetic in
+`vibey.engines.watch`.
 """
 
 from __future__ import annotations

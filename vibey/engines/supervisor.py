@@ -14,10 +14,11 @@ KILL could not reach.
 
 States. *Running*, until one of:
 - the direct child ends by itself: what it left in the background is killed, then the end is reported. A run
-is over when its tree is.
+  is over when its tree is.
 - `stop` with a grace: TERM to the whole tree, and KILL to what is left once the grace is over. Grace counts
-for the tree, not for the direct child: a shell that dies at once does not take its saving client with it.
+  for the tree, not for the direct child: a shell that dies at once does not take its saving client with it.
 - `stop` without one, the lease's instant, or a lost holder: KILL.
+
 *Frozen*: the machine was suspended so long that the lease has ended by the clock that counts sleep, though
 not by the one that does not. Whether the run is still ours only the database knows (it judges no lease right
 after a gap), so the tree is stopped, which is as good as dead to everybody else, until the holder has asked
@@ -25,12 +26,13 @@ and extends the lease.
 
 Who dies, and what then:
 - the holder: its end of the socket closes, its process handle becomes readable and our parent changes. Any
-one of these is enough, so a copy of the socket in some forked stranger cannot keep the tree alive. KILL.
+  one of these is enough, so a copy of the socket in some forked stranger cannot keep the tree alive. KILL.
 - the holder is stopped, or cut off from the database: nothing extends the lease; its instant comes. KILL.
 - this process: the kernel kills the direct child (parent-death signal); the holder sees the socket close and
-kills whatever carries the run's marks. If the holder died with us, the next worker on this host does that at
-its start.
+  kills whatever carries the run's marks. If the holder died with us, the next worker on this host does that at
+  its start.
 - this process is stopped: the holder, seeing no answer past the instant, kills us and the tree itself.
+
 Descendants cannot get away by a session or double fork of their own: we are their subreaper, so orphans
 become our children. Only what the kernel will not show or let us signal (another user's, after sudo) escapes;
 it is counted.

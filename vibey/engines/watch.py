@@ -99,7 +99,7 @@ class Watch:
         """A process under the present lease; raises RunStopped when the run has to end."""
         self.begin()
         with self._lock:
-            if self.stopped is None and self._lease_end.has_come():
+            if self.stopped is None and self._lease_end.has_come_awake():
                 self.stopped = StopReason.LEASE_LOST
             if self.stopped is not None:
                 raise RunStopped(self.stopped)
@@ -143,9 +143,9 @@ class Watch:
     def _next_look(self) -> float:
         looks = [self._due.seconds_left(), _LONGEST_WAIT_SECONDS]
         if self.stopped is None:
-            looks.append(self._began.plus(self.limits.timeout_seconds).seconds_left())
+            looks.append(self._began.plus(self.limits.timeout_seconds).awake_seconds_left())
             if self.limits.stall_seconds is not None:
-                looks.append(self._last_heard().plus(self.limits.stall_seconds).seconds_left())
+                looks.append(self._last_heard().plus(self.limits.stall_seconds).awake_seconds_left())
         return max(0.001, min(looks))
 
     def _renew_once(self) -> None:
@@ -180,16 +180,16 @@ class Watch:
     def _check_time(self) -> None:
         if self.stopped is not None:
             return
-        if self._lease_end.monotonic_ns <= Moment.now().monotonic_ns:
+        if self._lease_end.has_come_awake():
             self.stop(StopReason.LEASE_LOST)
-        elif self._began.plus(self.limits.timeout_seconds).has_come():
+        elif self._began.plus(self.limits.timeout_seconds).has_come_awake():
             self.stop(StopReason.TIMEOUT)
         elif self._is_silent():
             self.stop(StopReason.STALL)
 
     def _is_silent(self) -> bool:
         longest = self.limits.stall_seconds
-        return longest is not None and self._last_heard().plus(longest).has_come()
+        return longest is not None and self._last_heard().plus(longest).has_come_awake()
 
     def _last_heard(self) -> Moment:
         return max((self._heard_at, *(process.heard_at for process in self._members())))

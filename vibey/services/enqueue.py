@@ -94,7 +94,7 @@ def orders_of(lines: Iterable[str], defaults: Mapping[str, Any]) -> list[Order]:
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"line {number}", line.strip(), f"one JSON object ({error})") from error
         if not isinstance(value, dict):
             raise InvalidInput(f"line {number}", value, "one JSON object")

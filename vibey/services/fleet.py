@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
+from vibey.domain.errors import VibeyError
 from vibey.engines.contract import EngineConfig, Health
 from vibey.engines.registry import build
 from vibey.store import engines, fleet, ledger, projects
@@ -63,12 +64,21 @@ def config_of(engine: EngineSettings) -> EngineConfig:
 
 def examine(installation: Installation, names: Iterable[str]) -> dict[str, Health]:
     """Ask each engine's doctor on this machine and record what it found."""
-    found = {name: build(config_of(installation.settings.engine[name])).doctor() for name in names}
+    found = {name: look(installation.settings.engine[name]) for name in names}
     installation.database.run(lambda connection: _record(connection, found))
     return found
 
 
+def look(engine: EngineSettings) -> Health:
+    """What an engine's doctor says on this machine; one that cannot even be built here is not installed."""
+    try:
+        return build(config_of(engine)).doctor()
+    except VibeyError as error:
+        return Health(installed=False, detail=str(error), fix=f"correct [engine.{engine.name}]: vibey config check")
+
+
 def _record(connection: Connection, found: dict[str, Health]) -> None:
+    logins: dict[str, bool] = {}
     for name, health in sorted(found.items()):
         row = engines.SET_HEALTH.first(
             connection,
@@ -80,9 +90,11 @@ def _record(connection: Connection, found: dict[str, Health]) -> None:
         if row is None:
             continue
         if health.logged_in is not None:
-            engines.SET_LOGIN.run(connection, account=row.account, ok=health.logged_in)
+            logins[row.account] = health.logged_in and logins.get(row.account, True)
         if not health.good:
             ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"detail": health.detail})
+    for account, logged_in in sorted(logins.items()):
+        engines.SET_LOGIN.run(connection, account=account, ok=logged_in)
 
 
 def _row(settings: Settings, number: int, engine: EngineSettings) -> dict[str, Any]:

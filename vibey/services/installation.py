@@ -30,6 +30,7 @@ class Timing:
     lease_ms: int
     tick_ms: int
     presence_ms: int
+    canary_ms: int
     resend_ms: int
     half_life_ms: int
     backoff_ms: int
@@ -40,10 +41,12 @@ class Timing:
         """Ticks come at least five times in a third of a lease, and at most every two seconds."""
         lease_ms = settings.engines.lease_seconds * 1000
         tick_ms = max(200, min(2000, lease_ms // 15))
+        presence_ms = max(5000, min(45_000, lease_ms))
         return cls(
             lease_ms=lease_ms,
             tick_ms=tick_ms,
-            presence_ms=max(5000, min(45_000, lease_ms)),
+            presence_ms=presence_ms,
+            canary_ms=max(15_000, presence_ms * 4 // 3),
             resend_ms=max(2000, min(5000, lease_ms // 6)),
             half_life_ms=settings.engines.health_half_life_seconds * 1000,
             backoff_ms=settings.engines.retry_backoff_seconds * 1000,
@@ -82,6 +85,12 @@ class Installation:
     def require_schema(self) -> None:
         """Raise unless the database answers and has this version's schema."""
         migrate.require_current(self.database)
+
+    def close(self) -> None:
+        """Close every connection of this process; for programs that end before their process does."""
+        self.database.dispose()
+        self.wakeups.close()
+        self.publisher.close()
 
     def wake(self, pool: str) -> None:
         """Make sure the pool is looked at soon: one message, however many ask at once."""

@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -41,6 +42,7 @@ log = logging.getLogger("vibey.run")
 
 TAIL_LINES = 40
 TAIL_BYTES = 8192
+KEPT_SECONDS = 14 * 86400
 SETTLE_LEASES = 5
 SETTLE_PAUSE_SECONDS = 0.5
 
@@ -77,6 +79,22 @@ def kill_dead_runs(installation: Installation, job_id: int | None = None) -> int
         return bool(installation.database.statement(lambda connection: runs.LIVE.all(connection, runs=[run_id])))
 
     return len(kill_leftovers(installation.identity, live=live, job_id=job_id))
+
+
+def prune_outputs(installation: Installation) -> int:
+    """Remove the folders of runs whose output has not changed for `KEPT_SECONDS`; returns how many."""
+    root = runs_root(installation)
+    if not root.is_dir():
+        return 0
+    oldest = time.time() - KEPT_SECONDS
+    old = [entry for entry in root.iterdir() if entry.is_dir() and _changed_at(entry) < oldest]
+    for entry in old:
+        shutil.rmtree(entry, ignore_errors=True)
+    return len(old)
+
+
+def _changed_at(directory: Path) -> float:
+    return max((entry.stat().st_mtime for entry in directory.iterdir()), default=directory.stat().st_mtime)
 
 
 def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa: ANN401  a database row

@@ -1,7 +1,7 @@
 """Summary: watch a known set of jobs to its end, and say how the engines shared it.
 
-Picks and expected shares are counters of the installation; those of one set of jobs are what the counters gained since a
-`Tally` taken before they were enqueued, as long as nothing else was granted meanwhile.
+Picks and expected shares are counters of the installation; those of one set of jobs are what the counters gained since
+a `Tally` taken before they were enqueued, as long as nothing else was granted meanwhile.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from vibey.store import fleet, summary
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import Row
-
     from vibey.services.installation import Installation
+    from vibey.store.statement import Row
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One engine's part. `peak` is the most slots it held at once, `expected` the sum of shares it was offered, in picks."""
+    """One engine's part; `peak` is the most slots held at once, `expected` the sum of the shares offered, in picks."""
 
     name: str
     tier: str
@@ -40,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """One job; `waited` is seconds from enqueueing to its first start, None before that, `stumbles` why earlier runs failed."""
+    """One job; `waited` is seconds from enqueueing to its first start, `stumbles` says why earlier runs failed."""
 
     job_id: int
     state: str
@@ -123,10 +122,8 @@ def worker_pids(installation: Installation) -> frozenset[int]:
 
 
 def peak_use(holds: Iterable[tuple[str, float, float]]) -> Counter[str]:
-    """By engine, the most of its slots that were held at once; a hold is engine, begin and end, the end not included."""
-    changes = sorted(
-        change for engine, begun, ended in holds for change in ((begun, 1, engine), (ended, -1, engine))
-    )
+    """By engine, the most slots held at once; a hold is its engine, its begin and its end, the end not included."""
+    changes = sorted(change for engine, begun, ended in holds for change in ((begun, 1, engine), (ended, -1, engine)))
     level: Counter[str] = Counter()
     peak: Counter[str] = Counter()
     for _, step, engine in changes:

@@ -7,17 +7,15 @@ Instants are ISO 8601 in UTC, durations are seconds, shares are fractions of 1.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.effort import Effort
-from vibey.domain.engine import MILLION
 from vibey.domain.errors import InvalidInput, UnknownName
-from vibey.domain.offer import Mode
 from vibey.domain.settlement import JobState
-from vibey.services.wording import engine_detail, instant, reason_of
+from vibey.services import view_rows
+from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
 from vibey.store import fleet, projects, views
-from vibey.store.engines import circuit_of
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
@@ -26,8 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
     from vibey.services.installation import Installation
-
-View = dict[str, Any]
+    from vibey.services.view_rows import View
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 LIMIT = 10_000
@@ -39,6 +36,19 @@ DISPATCH_EVENTS = (
     "EngineDispatchMeasured",
 )
 KINDS = tuple(dict.fromkeys([*(event.value for event in Event), *DISPATCH_EVENTS]))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPage:
+    """Which events a page of the ledger holds; `public` leaves the dispatch events out."""
+
+    project: str | None = None
+    job: int | None = None
+    kind: str | None = None
+    engine: str | None = None
+    before: int | None = None
+    limit: int = 50
+    public: bool = False
 
 
 def jobs(
@@ -64,7 +74,7 @@ def jobs(
             before=before,
             limit=limit,
         )
-        return {"jobs": [_listed(row) for row in rows], "next_before": _next(rows, limit)}
+        return {"jobs": [view_rows.listed_job(row) for row in rows], "next_before": _next(rows, limit)}
 
     return _viewed(installation, read)
 
@@ -76,7 +86,10 @@ def job(installation: Installation, job_id: int) -> View:
         row = views.JOB.first(connection, id=job_id)
         if row is None:
             raise UnknownName("job", job_id, ("see: vibey jobs",))
-        return {**_whole(row), "runs": [_run(run) for run in views.RUNS.all(connection, job=job_id)]}
+        return {
+            **view_rows.whole_job(row),
+            "runs": [view_rows.run(run) for run in views.RUNS.all(connection, job=job_id)],
+        }
 
     return _viewed(installation, read)
 
@@ -96,17 +109,15 @@ def slots(installation: Installation) -> View:
         found: list[View] = []
         for engine in _engine_rows(connection, installation):
             held = holders.get(engine.name, [])
-            taken = [_slot(engine, number, run) for number, run in enumerate(held, start=1)]
+            taken = [view_rows.slot(engine, number, run) for number, run in enumerate(held, start=1)]
             free = range(len(held) + 1, engine.slots + 1)
-            found.extend([*taken, *(_slot(engine, number, None) for number in free)])
+            found.extend([*taken, *(view_rows.slot(engine, number, None) for number in free)])
         return {"slots": found}
 
     return _viewed(installation, read)
 
 
-def status(
-    installation: Installation, project: str = "default", environ: Mapping[str, str] | None = None
-) -> View:
+def status(installation: Installation, project: str = "default", environ: Mapping[str, str] | None = None) -> View:
     """The whole at a glance: mode, queue, cap of one project, engines and workers."""
     variables = os.environ if environ is None else environ
 
@@ -116,7 +127,7 @@ def status(
         counts = {row.state: row.n for row in views.COUNTS.all(connection)}
         return {
             "project": project,
-            **_mode(policy.mode),
+            **view_rows.mode(policy.mode),
             "queued": counts.get(JobState.QUEUED, 0),
             "held": 0,
             "granted": counts.get(JobState.GRANTED, 0),
@@ -134,33 +145,23 @@ def workers(installation: Installation) -> View:
     return _viewed(installation, lambda connection: {"workers": _workers(connection, installation)})
 
 
-def ledger(
-    installation: Installation,
-    *,
-    project: str | None = None,
-    job: int | None = None,
-    kind: str | None = None,
-    engine: str | None = None,
-    before: int | None = None,
-    limit: int = 50,
-    public: bool = False,
-) -> View:
-    """A page of the ledger, newest first: `events` and `next_before`; `public` leaves the dispatch events out."""
-    _one_of("kind", kind, KINDS)
-    _within_limit(limit)
+def ledger(installation: Installation, wanted: LedgerPage) -> View:
+    """A page of the ledger, newest first: `events` and `next_before`, which pages on (None at the end)."""
+    _one_of("kind", wanted.kind, KINDS)
+    _within_limit(wanted.limit)
 
     def read(connection: Connection) -> View:
         rows = views.LEDGER.all(
             connection,
-            project=_project_id(connection, project),
-            job=job,
-            kind=kind,
-            engine=_engine_name(connection, engine),
-            before=before,
-            hidden=list(DISPATCH_EVENTS) if public else [],
-            limit=limit,
+            project=_project_id(connection, wanted.project),
+            job=wanted.job,
+            kind=wanted.kind,
+            engine=_engine_name(connection, wanted.engine),
+            before=wanted.before,
+            hidden=list(DISPATCH_EVENTS) if wanted.public else [],
+            limit=wanted.limit,
         )
-        return {"events": [_event(row) for row in rows], "next_before": _next(rows, limit)}
+        return {"events": [view_rows.event(row) for row in rows], "next_before": _next(rows, wanted.limit)}
 
     return _viewed(installation, read)
 
@@ -198,77 +199,6 @@ def _next(rows: Sequence[Row[Any]], limit: int) -> int | None:
     return rows[-1].id if len(rows) == limit else None
 
 
-def _listed(row: Row[Any]) -> View:
-    return {
-        "job_id": row.id,
-        "project": row.project,
-        "pool": row.pool,
-        "state": row.state,
-        "priority": row.priority,
-        "attempt": row.attempt,
-        "max_attempts": row.max_attempts,
-        "engine": row.engine,
-        "reason": reason_of(row),
-        "created_at": instant(row.created_at),
-        "ended_at": instant(row.ended_at),
-        "age_seconds": round(row.age_seconds, 3),
-    }
-
-
-def _whole(row: Row[Any]) -> View:
-    return {
-        "job_id": row.id,
-        "project": row.project,
-        "pool": row.pool,
-        "state": row.state,
-        "priority": row.priority,
-        "attempt": row.attempt,
-        "max_attempts": row.max_attempts,
-        "engine": row.engine,
-        "reason": reason_of(row),
-        "result": row.result,
-        "effort": Effort(row.effort).label,
-        "effort_now": Effort(row.effort_now).label,
-        "capabilities": list(row.capabilities),
-        "exclude": list(row.excluded),
-        "avoided": list(row.avoided),
-        "session": row.session,
-        "idempotency_key": row.idempotency_key,
-        "refunds": row.refunds,
-        "handoffs": row.handoffs,
-        "payload": row.payload,
-        "run_id": row.run_id,
-        "created_at": instant(row.created_at),
-        "not_before": instant(row.not_before),
-        "deadline_at": instant(row.deadline_at),
-        "cancel_requested_at": instant(row.cancel_requested_at),
-        "ended_at": instant(row.ended_at),
-    }
-
-
-def _run(row: Row[Any]) -> View:
-    return {
-        "run_id": row.id,
-        "engine": row.engine,
-        "why": row.why,
-        "state": row.state,
-        "attempt": row.attempt,
-        "granted_at": instant(row.granted_at),
-        "started_at": instant(row.started_at),
-        "renewed_at": instant(row.renewed_at),
-        "lease_expires_at": instant(row.lease_expires_at),
-        "ended_at": instant(row.ended_at),
-        "account": row.account,
-        "host": row.host,
-        "pid": row.pid,
-        "failure_class": row.failure_class,
-        "detail": row.detail,
-        "cost_usd": None if row.cost_usd is None else float(row.cost_usd),
-        "tokens_in": row.tokens_in,
-        "tokens_out": row.tokens_out,
-    }
-
-
 def _engine_rows(connection: Connection, installation: Installation) -> Sequence[Row[Any]]:
     return views.ENGINES.all(connection, presence_ms=installation.timing.presence_ms)
 
@@ -277,57 +207,7 @@ def _engines(connection: Connection, installation: Installation) -> list[View]:
     rows = _engine_rows(connection, installation)
     selected = sum(row.selected_count for row in rows)
     expected = sum(row.expected for row in rows)
-    return [_engine(row, selected, float(expected)) for row in rows]
-
-
-def _engine(row: Row[Any], selected: int, expected: float) -> View:
-    circuit = circuit_of(row, row.account).phase(row.now_ms).value
-    return {
-        "name": row.name,
-        "tier": row.tier,
-        "slots": row.slots,
-        "in_use": row.in_use,
-        "circuit": circuit,
-        "weight": row.weight / MILLION,
-        "expected_share": float(row.expected) / expected if expected else 0.0,
-        "selected_count": row.selected_count,
-        "share": row.selected_count / selected if selected else 0.0,
-        "kind": row.kind,
-        "account": row.account,
-        "worker": row.staffed,
-        "enabled": row.enabled,
-        "paused": row.paused,
-        "next_probe_at": instant(row.probe_at),
-        "detail": engine_detail(row, circuit),
-    }
-
-
-def _slot(engine: Row[Any], number: int, run: Row[Any] | None) -> View:
-    free = run is None
-    return {
-        "engine": engine.name,
-        "tier": engine.tier,
-        "slot": number,
-        "run_id": None if free else run.id,
-        "job_id": None if free else run.job_id,
-        "project": None if free else run.project,
-        "state": None if free else run.state,
-        "attempt": None if free else run.attempt,
-        "host": None if free else run.host,
-        "pid": None if free else run.pid,
-        "granted_at": None if free else instant(run.granted_at),
-        "age_seconds": None if free else round(run.age_seconds, 3),
-        "renewed_at": None if free else instant(run.renewed_at),
-        "lease_left_seconds": None if free else round(run.lease_seconds, 3),
-    }
-
-
-def _mode(configured: str) -> View:
-    if configured == Mode.SINGLETON:
-        source, why = "declared", "singleton is configured"
-    else:
-        source, why = "fallback", f"{configured} is configured, but this version dispatches in singleton only"
-    return {"mode": Mode.SINGLETON.value, "mode_source": source, "mode_reason": why}
+    return [view_rows.engine(row, selected, float(expected)) for row in rows]
 
 
 def _cap(connection: Connection, installation: Installation, project_id: int, limit: int) -> View:
@@ -339,29 +219,5 @@ def _cap(connection: Connection, installation: Installation, project_id: int, li
 
 
 def _workers(connection: Connection, installation: Installation) -> list[View]:
-    return [
-        {
-            "name": row.name,
-            "host": row.host,
-            "pid": row.pid,
-            "engines": list(row.engines),
-            "concurrency": row.concurrency,
-            "alive": row.alive,
-            "started_at": instant(row.started_at),
-            "seen_at": instant(row.seen_at),
-        }
-        for row in views.WORKERS.all(connection, presence_ms=installation.timing.presence_ms)
-    ]
-
-
-def _event(row: Row[Any]) -> View:
-    return {
-        "id": row.id,
-        "at": instant(row.at),
-        "kind": row.kind,
-        "project": row.project,
-        "job_id": row.job_id,
-        "run_id": row.run_id,
-        "engine": row.engine,
-        "data": row.data,
-    }
+    rows = views.WORKERS.all(connection, presence_ms=installation.timing.presence_ms)
+    return [view_rows.worker(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Summary: how a known set of jobs is getting on, and how the engines share them; what a demo or a batch is watched by."""
+"""Summary: how a known set of jobs is getting on, and how the engines share them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ RUNS = Statement(
               extract(epoch from coalesce(ended_at, clock_timestamp()))::float as ended
        from runs where job_id = any(%(jobs)s::bigint[]) order by id""",
 )
-OPEN = Statement("summary-open", "every job that has not ended", "select id from jobs where ended_at is null order by id")
+OPEN = Statement(
+    "summary-open", "every job that has not ended", "select id from jobs where ended_at is null order by id"
+)
 
 
 def read(connection: Connection, jobs: Sequence[int]) -> tuple[list[Row[Any]], list[Row[Any]], list[Row[Any]]]:

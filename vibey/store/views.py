@@ -43,15 +43,10 @@ RUNS = Statement(
               host, pid, failure_class, detail, cost_usd, tokens_in, tokens_out
        from runs where job_id = %(job)s order by id""",
 )
-STATES = Statement(
-    "view-states",
-    "how far some jobs are",
-    "select id, state, engine, reason from jobs where id = any(%(ids)s) order by id",
-)
-OPEN_COUNT = Statement(
-    "view-open-count",
-    "how many of some jobs have not ended",
-    "select count(*)::bigint from jobs where id = any(%(ids)s) and ended_at is null",
+PROGRESS = Statement(
+    "view-progress",
+    "how many of some jobs are in each state",
+    "select state, count(*)::bigint as n from jobs where id = any(%(ids)s) group by state",
 )
 OUTPUT = Statement(
     "view-output",
@@ -85,8 +80,8 @@ HAS_ENGINE = Statement(
 HOLDERS = Statement(
     "view-holders",
     "every live run: it holds a slot",
-    """select r.id, r.engine, r.job_id, p.name as project, r.state, r.host, r.pid, r.attempt, r.granted_at, r.started_at,
-              r.renewed_at, r.lease_expires_at,
+    """select r.id, r.engine, r.job_id, p.name as project, r.state, r.host, r.pid, r.attempt, r.granted_at,
+              r.started_at, r.renewed_at, r.lease_expires_at,
               extract(epoch from clock_timestamp() - r.granted_at)::float as age_seconds,
               extract(epoch from r.lease_expires_at - clock_timestamp())::float as lease_seconds
        from runs r join jobs j on j.id = r.job_id join projects p on p.id = j.project_id

@@ -1,0 +1,122 @@
+"""Enqueueing: whole batches or nothing, duplicates return the first job, and every bad input has its own clear line."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.installation import Bench, noop
+from vibey.domain.errors import InvalidInput, UnknownName, VibeyError
+from vibey.services.enqueue import PAYLOAD_LIMIT, Order, order_of, orders_of, place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def bench(open_bench: Callable[..., Bench]) -> Bench:
+    """An installation with one local engine that can do `web`."""
+    return open_bench(engine={"a": noop(capabilities=["web"])})
+
+
+def test_a_batch_keeps_its_order_and_its_values(bench: Bench) -> None:
+    """Jobs get growing numbers in the order they were given, with everything they asked for."""
+    orders = [Order(payload={"n": n}, priority=n % 3, effort="high", capabilities=["web"]) for n in range(2500)]
+    placed = place(bench.installation, orders)
+    assert [each.job_id for each in placed] == list(range(placed[0].job_id, placed[0].job_id + 2500))
+    kept = bench.rows("select payload, priority, effort, effort_now, capabilities, state from jobs order by id")
+    assert kept == [({"n": n}, n % 3, 3, 3, ["web"], "queued") for n in range(2500)]
+    assert bench.value("select count(*) from ledger where kind = 'JobEnqueued'") == 2500
+
+
+def test_a_duplicate_returns_the_first_job(bench: Bench) -> None:
+    """A repeated idempotency key makes no second job, in a later call or in the same batch."""
+    first = place(bench.installation, [Order(idempotency_key="k", payload={"n": 1})])[0]
+    again = place(bench.installation, [Order(idempotency_key="k"), Order(), Order(idempotency_key="k")])
+    assert first.created
+    assert [(each.job_id == first.job_id, each.created) for each in again] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+    assert bench.value("select count(*) from jobs") == 2
+
+
+def test_twice_in_one_new_batch_is_one_job(bench: Bench) -> None:
+    """The first of two equal keys in a batch makes the job, the second finds it."""
+    placed = place(bench.installation, [Order(idempotency_key="k")] * 2)
+    assert [each.created for each in placed] == [True, False]
+    assert placed[0].job_id == placed[1].job_id
+
+
+def test_racing_duplicates_make_one_job(bench: Bench) -> None:
+    """Eight producers with the same key at once: one job, and all of them are told its number."""
+    with ThreadPoolExecutor(8) as threads:
+        placed = list(threads.map(lambda _: place(bench.installation, [Order(idempotency_key="k")])[0], range(8)))
+    assert len({each.job_id for each in placed}) == 1
+    assert sum(each.created for each in placed) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"payload": [1]}, "payload: .* expected a JSON object"),
+        ({"payload": {"x": float("nan")}}, "payload: .* expected JSON values only"),
+        ({"payload": {"x": "a\x00b"}}, "payload: .* without NUL"),
+        ({"payload": {"x": "\ud800"}}, "payload: .* valid Unicode"),
+        ({"payload": {"x": "y" * PAYLOAD_LIMIT}}, "payload: .* expected at most 262144 bytes; put large input in a file"),
+        ({"project": "nope"}, "unknown project 'nope'; known: default"),
+        ({"project": 7}, "project: 7 is not usable"),
+        ({"pool": "nope"}, "unknown pool 'nope'; known: main"),
+        ({"exclude": ["zzz"]}, "unknown engine 'zzz'; known: a"),
+        ({"exclude": "a"}, "exclude: 'a' is not usable; expected a list"),
+        ({"capabilities": ["fly"]}, "unknown capability 'fly'; known: web"),
+        ({"effort": "extreme"}, "effort: .* expected one of trivial, low, standard, high, max, ultra"),
+        ({"priority": 1.5}, "priority: 1.5 is not usable; expected a whole number"),
+        ({"priority": True}, "priority: True is not usable"),
+        ({"priority": 10**9}, "priority: .* from -1000000 to 1000000"),
+        ({"max_attempts": 0}, "max_attempts: 0 is not usable; expected a whole number from 1 to 100"),
+        ({"deadline_seconds": -1}, "deadline_seconds: -1 is not usable"),
+        ({"idempotency_key": ""}, "idempotency_key: '' is not usable"),
+        ({"session": "a\nb"}, "session: .* printable"),
+        ({"colour": "red"}, "job: 'colour' is not usable; expected one of the keys"),
+    ],
+)
+def test_bad_input_is_named_and_writes_nothing(bench: Bench, values: dict[str, Any], message: str) -> None:
+    """Each mistake is told by field, value and what would do; the good job beside it is not enqueued either."""
+    with pytest.raises(VibeyError, match=message):
+        place(bench.installation, [Order(), order_of(values)])
+    assert bench.value("select count(*) from jobs") == 0
+    assert bench.value("select count(*) from ledger") == 0
+
+
+def test_text_that_only_looks_like_nul_is_fine(bench: Bench) -> None:
+    """A backslash followed by u0000 is ordinary text."""
+    place(bench.installation, [Order(payload={"x": "\\u0000 \\\\u0000 ü ☂ 𝕏"})])
+    assert bench.value("select payload from jobs") == {"x": "\\u0000 \\\\u0000 ü ☂ 𝕏"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{oops", "line 3: .* expected one JSON object"),
+        ("[1]", r"line 3: \[1\] is not usable"),
+        ('{"payload": 3}', "line 3: payload: 3 is not usable"),
+        ('{"payloud": {}}', "line 3: job: 'payloud'"),
+    ],
+)
+def test_a_broken_line_is_named_by_its_number(line: str, message: str) -> None:
+    """The first bad line of a batch file is told by number; empty lines count but are no jobs."""
+    good = json.dumps({"payload": {"n": 1}})
+    with pytest.raises(InvalidInput, match=message):
+        orders_of([good, "", line, good], {})
+
+
+def test_an_unknown_name_is_found_only_once_per_batch(bench: Bench) -> None:
+    """Names are looked up for the batch, whatever its size."""
+    with pytest.raises(UnknownName):
+        place(bench.installation, [Order()] * 5000 + [Order(project="nope")])
+    assert bench.value("select count(*) from jobs") == 0

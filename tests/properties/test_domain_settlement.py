@@ -1,0 +1,110 @@
+"""What holds of settlements for every job and every way to end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.worlds import efforts
+from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Outcome, Success
+from vibey.domain.settlement import Attempted, JobState, RunState, Settlement, lost, settle, withdrawn
+
+failures = st.one_of(
+    st.builds(
+        Failure, st.sampled_from([each for each in FailureClass if each is not FailureClass.CAPACITY]), st.text()
+    ),
+    st.builds(Failure, st.just(FailureClass.CAPACITY), st.text(), st.sampled_from(CapacityKind)),
+)
+outcomes: st.SearchStrategy[Outcome] = failures | st.just(Success())
+jobs = st.builds(
+    Attempted,
+    job_id=st.integers(1, 10**12),
+    engine=st.sampled_from(["e0", "e1"]),
+    attempt=st.integers(1, 9),
+    max_attempts=st.integers(1, 9),
+    effort=efforts,
+    refunds=st.integers(0, 5),
+    handoffs=st.integers(0, 3),
+    avoided=st.frozensets(st.sampled_from(["e0", "e1", "e2"])),
+    cancel_requested=st.booleans(),
+)
+ENDS = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
+
+
+def requeued(job: Attempted, settled: Settlement) -> Attempted:
+    """The job as its next run meets it."""
+    return replace(
+        job,
+        attempt=settled.attempts + 1,
+        effort=settled.effort,
+        refunds=settled.refunds,
+        handoffs=settled.handoffs,
+        avoided=settled.avoided,
+    )
+
+
+@given(jobs, outcomes, st.integers(0, 10**6))
+def test_every_ending_has_one_settlement_within_bounds(job: Attempted, outcome: Outcome, backoff: int) -> None:
+    """It never raises; attempts, refunds, handoffs, effort and pause keep their limits."""
+    settled = settle(job, outcome, backoff_ms=backoff)
+    assert settled.run_state in {RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED}
+    assert settled.job_state in ENDS | {JobState.QUEUED}
+    assert settled.attempts in {job.attempt, job.attempt - 1}
+    assert 0 <= settled.refunds <= 5
+    assert job.handoffs <= settled.handoffs <= 3
+    assert settled.effort >= job.effort
+    assert 0 <= settled.delay_ms <= min(900_000, backoff * 2**job.attempt)
+    if settled.job_state in ENDS:
+        assert settled.delay_ms == 0
+    else:
+        assert settled.attempts < max(job.max_attempts, job.attempt)
+
+
+@given(jobs, outcomes)
+def test_success_wins_over_cancelling_and_cancelling_over_failure(job: Attempted, outcome: Outcome) -> None:
+    """Work that was done stays done; work that failed while being cancelled is cancelled."""
+    settled = settle(replace(job, cancel_requested=True), outcome, backoff_ms=1000)
+    expected = JobState.SUCCEEDED if isinstance(outcome, Success) else JobState.CANCELLED
+    assert settled.job_state is expected
+    assert settled.attempts == job.attempt
+
+
+@given(efforts, st.integers(1, 9), st.lists(failures | st.sampled_from(["lost"]), min_size=80, max_size=80))
+def test_any_run_of_failures_ends(asked: object, most: int, endings: list[Failure | str]) -> None:
+    """A job that only ever fails is over after at most six runs an attempt and three handoffs."""
+    job = Attempted(1, "e0", 1, most, asked)  # type: ignore[arg-type]
+    for number, ending in enumerate(endings, start=1):
+        failed = isinstance(ending, Failure)
+        settled = settle(job, ending, backoff_ms=1000) if failed else lost(job, backoff_ms=1000)
+        if settled.job_state in ENDS:
+            assert settled.job_state is JobState.FAILED
+            assert most <= number <= 6 * most + 3
+            return
+        job = requeued(job, settled)
+    raise AssertionError(f"still queued after {len(endings)} runs")
+
+
+@given(jobs, st.text(min_size=1))
+def test_a_withdrawn_grant_is_as_if_it_had_not_been_made(job: Attempted, reason: str) -> None:
+    """Its attempt, refunds, handoffs and avoided engines are what they were, and it is due at once."""
+    settled = withdrawn(job, reason)
+    assert settled.run_state is RunState.WITHDRAWN
+    if job.cancel_requested:
+        assert settled.job_state is JobState.CANCELLED
+        return
+    assert settled.job_state is JobState.QUEUED
+    assert (settled.attempts, settled.refunds, settled.handoffs) == (job.attempt - 1, job.refunds, job.handoffs)
+    assert (settled.avoided, settled.delay_ms, settled.reason) == (job.avoided, 0, reason)
+
+
+@given(jobs, failures)
+def test_a_retry_likes_its_engine_unless_the_effort_rises(job: Attempted, failure: Failure) -> None:
+    """A counted retry either has affinity to the engine it ran on or, on a rise, avoids it; never both."""
+    settled = settle(replace(job, cancel_requested=False), failure, backoff_ms=1000)
+    if settled.job_state is JobState.QUEUED and settled.attempts == job.attempt:
+        rose = settled.effort > max(job.effort, [1, 1, 2, 2, 3][min(job.attempt, 5) - 1])
+        assert settled.affinity == (None if rose else job.engine)
+        assert not rose or job.engine in settled.avoided
+        assert settled.avoided <= job.avoided | {job.engine}

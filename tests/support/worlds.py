@@ -1,0 +1,154 @@
+"""Strategies for the domain's values: fleets, pools, requirements, worlds, batches."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from vibey.domain.decide import Request, World
+from vibey.domain.effort import Effort
+from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
+from vibey.domain.pool import Member, Pool, Select, default_pool
+from vibey.domain.requirement import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+UNIT = 10**12
+NAMES = tuple(f"e{number}" for number in range(8))
+ACCOUNTS = ("a0", "a1", "a2")
+
+
+def _chosen(bits: int) -> frozenset[str]:
+    return frozenset(name for place, name in enumerate(NAMES) if bits >> place & 1)
+
+
+# Whole combinations are drawn at once, because each draw costs far more than a decision.
+FLAGS = {"enabled": False, "installed": False, "conformant": False, "login_ok": False, "staffed": False, "busy": True}
+FLAWS: list[tuple[str, ...]] = [*[()] * 12, *combinations(FLAGS, 1), *combinations(FLAGS, 2)]
+ABILITIES = [frozenset[str](), frozenset({"web"}), frozenset({"vision"}), frozenset({"web", "vision"})]
+LEVELS = [(), *(levels for size in (1, 2, 3) for levels in combinations(Effort, size))]
+
+phases = st.sampled_from([Phase.CLOSED, Phase.CLOSED, Phase.HALF_OPEN, Phase.OPEN])
+weights = st.sampled_from([0, 1, 333_333, 1_000_000, 2_000_000, 3_000_000, 7_654_321, 10**12])
+failures = st.sampled_from([0, 0, 100_000, 999_999, 1_000_000])
+prices = st.sampled_from([0, 0, 1, 900_000, 3_000_000, 20_000_000])
+efforts = st.sampled_from(list(Effort))
+few_names = st.sampled_from([0, 0, 1]).flatmap(
+    lambda some: st.integers(0, 2 ** len(NAMES) - 1).map(_chosen) if some else st.just(frozenset[str]())
+)
+credits_of_members = st.just(0) | st.integers(-3 * UNIT, 3 * UNIT)
+
+requirements = st.builds(
+    Requirement,
+    pool=st.just("main"),
+    project=st.sampled_from(["p", "q"]),
+    effort=efforts,
+    capabilities=st.sampled_from([*[ABILITIES[0]] * 4, *ABILITIES]),
+    excluded=few_names,
+    avoided=few_names,
+    affinity=st.none() | st.sampled_from(NAMES),
+    session=st.none() | st.sampled_from(["s", "t"]),
+)
+
+
+engines = st.tuples(
+    st.sampled_from(Tier),
+    st.integers(0, 3),
+    st.sampled_from(ACCOUNTS),
+    weights,
+    st.sampled_from(FLAWS),
+    st.sampled_from(ABILITIES),
+    st.sampled_from(LEVELS),
+    prices,
+)
+
+
+@st.composite
+def fleets(draw: st.DrawFn, *, smallest: int = 0) -> tuple[EngineFacts, ...]:
+    """Engines in declared order; those of one account share its phase and failure average."""
+    guards = {account: (draw(phases), draw(failures)) for account in ACCOUNTS}
+    drawn = draw(st.lists(engines, min_size=smallest, max_size=len(NAMES)))
+    return tuple(
+        EngineFacts(
+            name=NAMES[number],
+            tier=tier,
+            ordinal=number,
+            slots=slots,
+            account=account,
+            weight=weight,
+            phase=guards[account][0],
+            failure=guards[account][1],
+            capabilities=abilities,
+            efforts=levels,
+            price=price,
+            **{flag: FLAGS[flag] for flag in flaws},  # type: ignore[arg-type]
+        )
+        for number, (tier, slots, account, weight, flaws, abilities, levels, price) in enumerate(drawn)
+    )
+
+
+@st.composite
+def trees(draw: st.DrawFn, names: Sequence[str], key: str = "main", depth: int = 2) -> Pool:
+    """A pool tree in which each of these engines occurs once."""
+    members: list[Member] = []
+    rest = list(names)
+    while rest:
+        size = draw(st.integers(1, len(rest)))
+        group, rest = rest[:size], rest[size:]
+        nested = depth > 0 and draw(st.booleans())
+        below = draw(trees(group, f"{key}.{len(members)}", depth - 1)) if nested else None
+        for name in [below.key] if below else group:
+            weight = draw(st.none() | st.sampled_from([1, 500_000, 1_000_000, 7_000_000]))
+            members.append(Member(name, below, weight, draw(st.none() | st.integers(-1, 2))))
+    return Pool(key, draw(st.sampled_from(Select)), tuple(members))
+
+
+def credit_keys(pool: Pool) -> Iterator[tuple[str, str]]:
+    """Every key under which this tree keeps a credit."""
+    for member in pool.members:
+        yield pool.key, member.key
+        if member.pool is not None:
+            yield from credit_keys(member.pool)
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, smallest: int = 0, with_credits: bool = True) -> World:
+    """Any valid world: a fleet, a tree over it (default or configured), how full it is, live rotation state."""
+    fleet = draw(fleets(smallest=smallest))
+    names = [engine.name for engine in fleet]
+    pool = default_pool("main", fleet) if draw(st.booleans()) else draw(trees(draw(st.permutations(names))))
+    in_use = dict(zip(names, draw(st.lists(st.sampled_from([0, 0, 1, 2, 3]), max_size=len(names))), strict=False))
+    probing = draw(st.sampled_from([frozenset[str](), frozenset({"a0"}), frozenset({"a1", "a2"})]))
+    live = {}
+    if with_credits and draw(st.booleans()):
+        live = {key: draw(credits_of_members) for key in credit_keys(pool)}
+    return World(pool, fleet, Usage(in_use, probing), live, draw(st.booleans()))
+
+
+@st.composite
+def batches(draw: st.DrawFn, *, largest: int = 12) -> list[Request]:
+    """Queued jobs in order, of a few groups."""
+    groups = draw(st.lists(requirements, min_size=1, max_size=3))
+    size = draw(st.integers(1, largest))
+    return [Request(number, draw(st.integers(1, 7)), draw(st.sampled_from(groups))) for number in range(1, size + 1)]
+
+
+def plain_engine(number: int, **changes: object) -> EngineFacts:
+    """A healthy, free local engine of weight 1, but for the changes."""
+    facts: dict[str, object] = {
+        "name": f"e{number}",
+        "tier": Tier.LOCAL,
+        "ordinal": number,
+        "slots": 1,
+        "account": f"a{number}",
+    }
+    return EngineFacts(**(facts | changes))  # type: ignore[arg-type]
+
+
+def plain_request(job_id: int = 1, **changes: object) -> Request:
+    """A job that asks for nothing in particular, but for the changes to its requirement."""
+    asked: dict[str, object] = {"pool": "main", "project": "p", "effort": Effort.LOW}
+    return Request(job_id, 1, Requirement(**(asked | changes)))  # type: ignore[arg-type]

@@ -1,0 +1,97 @@
+"""`vibey demo`: the product at work on this machine, with real servers, workers and jobs."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+DEFAULT_DIRECTORY = Path(".vibey") / "demo"
+DEFAULT_JOBS = 40
+INTERRUPTED = 130
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option(
+    "--jobs",
+    "count",
+    type=click.IntRange(1, 1000),
+    default=DEFAULT_JOBS,
+    show_default=True,
+    help="How many jobs to run.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DIRECTORY,
+    show_default=True,
+    help="The folder the demo keeps everything in.",
+)
+@click.option(
+    "--keep/--no-keep",
+    default=True,
+    show_default=True,
+    help="Leave data and servers to look around in, or remove them at the end.",
+)
+@click.pass_context
+def demo(context: click.Context, *, as_json: bool, count: int, directory: Path, keep: bool) -> None:
+    """See the router at work, with no engine or account of your own.
+
+    Starts Postgres and a Redis-compatible server in a folder of its own, real workers and beat, and sends small BUILD
+    jobs to four engines, each a program that clones, changes, builds, tests and commits. Nothing else on this machine
+    is touched. Needs git. Takes about half a minute. Exit 1 when a job did not succeed or the time was up.
+    """
+    try:
+        with _interruptible():
+            is_good = _run(directory.absolute(), count, as_json=as_json, keep=keep)
+    except KeyboardInterrupt:
+        click.echo("interrupted; the demo's workers and beat are stopped", err=True)
+        context.exit(INTERRUPTED)
+    context.exit(0 if is_good else 1)
+
+
+def _run(directory: Path, count: int, *, as_json: bool, keep: bool) -> bool:
+    """Run the demo and print its result; whether every job succeeded."""
+    from rich.console import Console
+
+    from vibey.demo import report
+    from vibey.demo.conduct import conduct
+    from vibey.demo.folder import Folder, require_git
+    from vibey.demo.screen import Screen
+
+    require_git()
+    folder = Folder(directory)
+    with folder.held(), Screen.opened() as screen:
+        finished = conduct(folder, count, screen)
+        if not keep:
+            screen.step("removing the demo's folder")
+            folder.remove()
+    if as_json:
+        click.echo(json.dumps(report.as_json(finished, folder)))
+    else:
+        report.print_report(Console(highlight=False), finished, folder, kept=keep)
+    return finished.is_good
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let TERM and HUP interrupt like Ctrl-C: by default they would end this process and leave its workers behind."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,130 @@
+"""Report: what a demo says at its end, for a person or for a program."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from vibey.demo.screen import shares_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vibey.demo.conduct import Finished
+    from vibey.demo.folder import Folder
+    from vibey.services.summary import JobLine, Summary
+
+SHOWN = 5
+READING = """\
+Peak is the most slots an engine held at once. Picks counts runs, so a job tried again counts twice. Expected is the \
+sum of the shares each engine was offered while it had a free slot; rotation keeps Picks close to it."""
+TIERS = """\
+{free} jobs may run on any engine, and local ones come first: mode singleton keeps them there even while they wait. \
+{bound} jobs require the capability "web", which only the paid engines have, so those were used for them. The four \
+engines are one small program under four names; nothing was paid."""
+KEPT = "Postgres and the Redis-compatible server still run, so that these work. Stop them with:"
+
+
+def as_json(finished: Finished, folder: Folder) -> dict[str, Any]:
+    """The result as one object."""
+    summary = finished.summary
+    return {
+        "jobs": len(summary.jobs),
+        "succeeded": summary.succeeded,
+        "engines": [
+            {
+                "name": share.name,
+                "picks": share.picks,
+                "expected": round(share.expected, 3),
+                "tier": share.tier,
+                "slots": share.slots,
+                "peak": share.peak,
+                "succeeded": share.succeeded,
+            }
+            for share in summary.shares
+        ],
+        "seconds": round(finished.seconds, 3),
+        "work_seconds": round(finished.work_seconds, 3),
+        "runs": sum(job.runs for job in summary.jobs),
+        "waits": {name: _rounded(summary.waited(percent)) for name, percent in WAITS.items()},
+        "directory": str(folder.path),
+        "config": str(folder.config),
+    }
+
+
+WAITS = {"p50": 50, "p95": 95, "max": 100}
+
+
+def print_report(console: Console, finished: Finished, folder: Folder, *, kept: bool) -> None:
+    """Print the result for a person, and, when the data was kept, how to look around in it."""
+    summary = finished.summary
+    console.print(Text(f"\n{_headline(finished)}", style="bold green" if finished.is_good else "bold red"))
+    console.print(Text())
+    console.print(shares_table(summary))
+    console.print(Text(f"\n{_waits(summary)}"))
+    _print_jobs(console, "Tried again:", [job for job in summary.jobs if job.runs > 1])
+    _print_jobs(console, "Not succeeded:", [job for job in summary.jobs if job.state != "succeeded"])
+    bound = sum("web" in job.capabilities for job in summary.jobs)
+    console.print(Text(f"\n{READING}\n\n{TIERS.format(free=len(summary.jobs) - bound, bound=bound)}"))
+    if kept:
+        _print_commands(console, summary, folder)
+
+
+def _headline(finished: Finished) -> str:
+    summary = finished.summary
+    runs = sum(job.runs for job in summary.jobs)
+    return (
+        f"{summary.succeeded} of {len(summary.jobs)} jobs succeeded: {runs} runs on {len(summary.shares)} engines in "
+        f"{finished.work_seconds:.1f} s ({finished.seconds:.1f} s with starting and stopping)"
+    )
+
+
+def _waits(summary: Summary) -> str:
+    waits = ", ".join(f"{name} {_seconds(summary.waited(percent))}" for name, percent in WAITS.items())
+    return f"Waits from enqueueing to start: {waits}"
+
+
+def _print_jobs(console: Console, heading: str, jobs: list[JobLine]) -> None:
+    if not jobs:
+        return
+    console.print(Text(heading))
+    for job in jobs[:SHOWN]:
+        what = "; ".join(job.stumbles) or job.reason or job.state
+        console.print(Text(f"  job {job.job_id}: {what}"), overflow="ellipsis", no_wrap=True)
+    if len(jobs) > SHOWN:
+        console.print(Text(f"  and {len(jobs) - SHOWN} more"))
+
+
+def _print_commands(console: Console, summary: Summary, folder: Folder) -> None:
+    vibey = f"vibey -c {shlex.quote(_short(folder.config))}"
+    several = next((job for job in summary.jobs if job.runs > 1), summary.jobs[0])
+    commands = (
+        f"{vibey} jobs",
+        f"{vibey} job {several.job_id}",
+        f"{vibey} explain {several.job_id}",
+        f"{vibey} logs {several.job_id}",
+        f"{vibey} ledger",
+        f"git -C {shlex.quote(_short(folder.repository))} show --stat vibey/{several.job_id}",
+    )
+    console.print(Text("\nLook around:"))
+    for command in commands:
+        console.print(Text(f"  {command}"), soft_wrap=True)
+    console.print(Text(f"\n{KEPT}"))
+    console.print(Text(f"  {vibey} down"), soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    """The path as a person in this folder would write it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _seconds(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1f} s"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

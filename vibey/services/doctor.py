@@ -1,0 +1,163 @@
+"""Doctor: is everything there that an installation needs? One check a line, each failure with what to do about it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from vibey.coordination import server
+from vibey.domain.errors import ServiceUnavailable
+from vibey.services.fleet import examine, look
+from vibey.services.installation import service_urls
+from vibey.services.views import workers
+from vibey.settings import ProjectPolicy
+from vibey.store import migrate, projects, views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vibey.engines.contract import Health
+    from vibey.services.installation import Installation
+
+LEAST_POSTGRES = 14
+LEAST_REDIS = (6, 2)
+TICK_PATIENCE_SECONDS = 15.0
+
+
+class State(StrEnum):
+    """How a check came out; only `fail` makes the whole fail."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at, what was found, and what a person should do about it."""
+
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The check as a JSON object."""
+        return {"name": self.name, "state": self.state.value, "detail": self.detail, "fix": self.fix}
+
+
+def check(installation: Installation, *, staff: bool = True) -> Iterator[Check]:
+    """Look at everything, one check at a time; without `staff`, not at workers and ticks."""
+    database = _postgres(installation)
+    yield database
+    yield _redis(installation)
+    ready = False
+    if database.state is not State.FAIL:
+        schema = _schema(installation)
+        ready = schema.state is State.OK
+        yield schema
+    yield from _engines(installation, record=ready)
+    if ready:
+        yield from _fallback(installation, os.environ)
+    if ready and staff:
+        yield from _workers(installation)
+        yield _ticks(installation)
+
+
+def _postgres(installation: Installation) -> Check:
+    try:
+        row = installation.database.statement(views.SERVER_VERSION.first)
+    except ServiceUnavailable as error:
+        return Check("postgres", State.FAIL, error.detail, error.remedy)
+    number, text = (row.number, row.text) if row else (0, "unknown")
+    if number // 10000 < LEAST_POSTGRES:
+        return Check("postgres", State.FAIL, f"version {text}", f"use PostgreSQL {LEAST_POSTGRES} or newer")
+    return Check("postgres", State.OK, f"PostgreSQL {text}")
+
+
+def _redis(installation: Installation) -> Check:
+    try:
+        facts = server.look(service_urls(installation.settings).redis_url)
+    except ServiceUnavailable as error:
+        return Check("redis", State.FAIL, error.detail, error.remedy)
+    if facts.version < LEAST_REDIS:
+        return Check("redis", State.FAIL, facts.product, "use Redis 6.2 or newer, or Valkey")
+    if facts.memory_policy != "noeviction":
+        fix = "set maxmemory-policy noeviction: a server short of memory must refuse messages, not drop them"
+        return Check("redis", State.WARN, f"{facts.product}, maxmemory-policy {facts.memory_policy}", fix)
+    return Check("redis", State.OK, facts.product)
+
+
+def _schema(installation: Installation) -> Check:
+    found = migrate.current(installation.database)
+    if found != migrate.HEAD:
+        return Check("schema", State.FAIL, f"at {found or 'nothing'}, needs {migrate.HEAD}", "run: vibey migrate")
+    return Check("schema", State.OK, f"at {found}")
+
+
+def _engines(installation: Installation, *, record: bool) -> Iterator[Check]:
+    configured = installation.settings.engine
+    if not configured:
+        yield Check(
+            "engines", State.FAIL, "none is configured", "run: vibey init, or write [engine.NAME] in vibey.toml"
+        )
+    for name, engine in configured.items():
+        if not engine.enabled:
+            yield Check(f"engine {name}", State.OK, "disabled")
+            continue
+        health = examine(installation, [name])[name] if record else look(engine)
+        yield _engine(name, health)
+
+
+def _engine(name: str, health: Health) -> Check:
+    words = [health.version or "", health.detail]
+    found = ", ".join(word for word in words if word)
+    if health.good:
+        return Check(f"engine {name}", State.OK, found or "ready")
+    trouble = "not logged in" if health.installed else "not installed"
+    return Check(f"engine {name}", State.FAIL, found or trouble, health.fix)
+
+
+def _fallback(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
+    tiers = {engine.tier for engine in installation.settings.engine.values() if engine.enabled}
+    if tiers != {"local", "paid"}:
+        return
+    found = installation.database.statement(projects.every)
+    open_handed = [
+        project.name
+        for project in found
+        if ProjectPolicy.from_json(project.policy).overlaid(environ).paid_fallback == "allow"
+    ]
+    if open_handed:
+        detail = (
+            f'"allow" in project {", ".join(open_handed)}: without a local engine all work goes to paid ones, uncapped'
+        )
+        fix = f"run: vibey project set {open_handed[0]} paid_fallback=count"
+        yield Check("paid_fallback", State.WARN, detail, fix)
+
+
+def _workers(installation: Installation) -> Iterator[Check]:
+    alive = [worker for worker in workers(installation)["workers"] if worker["alive"]]
+    served = {name for worker in alive for name in worker["engines"]}
+    wanted = [name for name, engine in installation.settings.engine.items() if engine.enabled]
+    lacking = [name for name in wanted if name not in served]
+    if not alive:
+        yield Check("workers", State.FAIL, "none is alive", "run: vibey up")
+    elif lacking:
+        fix = "run: vibey up, or start a worker that serves them"
+        yield Check("workers", State.FAIL, f"no live worker serves {', '.join(lacking)}", fix)
+    else:
+        names = ", ".join(worker["name"] for worker in alive)
+        yield Check("workers", State.OK, f"{names}: every engine is served")
+
+
+def _ticks(installation: Installation) -> Check:
+    age = installation.database.statement(views.TICKED.scalar)
+    fix = "run: vibey up, or start: celery -A tasks beat, and a worker of queue vibey.control"
+    if age is None:
+        return Check("beat", State.FAIL, "has never ticked", fix)
+    if age > max(TICK_PATIENCE_SECONDS, 5 * installation.timing.tick_ms / 1000):
+        return Check("beat", State.FAIL, f"last tick {age:.0f} s ago", fix)
+    return Check("beat", State.OK, f"last tick {age:.0f} s ago")

@@ -1,0 +1,118 @@
+"""Logs: what a run printed, from its file when it ran on this machine, else from the end kept in the database."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vibey.domain.errors import Refused, UnknownName
+from vibey.engines import output
+from vibey.services.run import output_of
+from vibey.store import views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+
+    from vibey.services.installation import Installation
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutput:
+    """A run and where its output is: `path` on this machine, else `stored`, the end of it as last reported."""
+
+    job_id: int
+    run_id: int
+    engine: str
+    state: str
+    host: str | None
+    ended: bool
+    path: Path | None
+    stored: str | None
+
+    @property
+    def source(self) -> str:
+        """Where the text comes from: `file`, `stored` or `none`."""
+        if self.path is not None and self.path.exists():
+            return "file"
+        return "none" if self.stored is None else "stored"
+
+    def text(self, lines: int | None = None) -> str:
+        """What there is of the output, or its last lines."""
+        if self.path is not None and self.path.exists():
+            return output.read_text(self.path) if lines is None else output.read_tail(self.path, lines)
+        kept = (self.stored or "").splitlines(keepends=True)
+        return "".join(kept if lines is None else kept[max(0, len(kept) - lines) :])
+
+
+def find(installation: Installation, job_id: int, run_id: int | None = None) -> RunOutput | None:
+    """The output of a job's run, the newest if none is named; None while the job has had no run.
+
+    UnknownName when there is no such job, or the job has no such run.
+    """
+
+    def read(connection: Connection) -> RunOutput | None:
+        row = views.OUTPUT.first(connection, job=job_id, run=run_id)
+        if row is None:
+            known = tuple(str(run.id) for run in views.RUNS.all(connection, job=job_id))
+            if views.JOB.first(connection, id=job_id) is None:
+                raise UnknownName("job", job_id, ("see: vibey jobs",))
+            if run_id is not None:
+                raise UnknownName(f"run of job {job_id}:", run_id, known)
+            return None
+        here = row.host is not None and row.host == socket.gethostname()
+        path = output_of(installation, row.id) if here else None
+        return RunOutput(
+            job_id, row.id, row.engine, row.state, row.host, row.ended_at is not None, path, row.output_tail
+        )
+
+    return installation.database.run(read)
+
+
+def follow(
+    installation: Installation, job_id: int, run_id: int | None, pause: Callable[[float], object]
+) -> Iterator[str]:
+    """The output of a run from its beginning until the run has ended; waits for the job's first run to start.
+
+    Refused when the run is at work on another machine.
+    """
+    found = _started(installation, job_id, run_id, pause)
+    if found.path is None:
+        if not found.ended:
+            raise Refused(f"run {found.run_id} is at work on {found.host}", "follow it there")
+        yield found.text()
+        return
+
+    def ended(seconds: float) -> bool:
+        pause(seconds)
+        return _has_ended(installation, found.run_id)
+
+    yield from output.follow(found.path, ended)
+
+
+def _started(
+    installation: Installation, job_id: int, run_id: int | None, pause: Callable[[float], object]
+) -> RunOutput:
+    while True:
+        found = find(installation, job_id, run_id)
+        if found is not None and (found.host is not None or found.ended):
+            return found
+        if found is None and _job_has_ended(installation, job_id):
+            raise Refused(f"job {job_id} ended without a run", f"see: vibey job {job_id}")
+        pause(POLL_SECONDS)
+
+
+def _has_ended(installation: Installation, run_id: int) -> bool:
+    return (
+        installation.database.statement(lambda connection: views.RUN_ENDED.scalar(connection, run=run_id)) is not None
+    )
+
+
+def _job_has_ended(installation: Installation, job_id: int) -> bool:
+    row = installation.database.statement(lambda connection: views.JOB.first(connection, id=job_id))
+    return row is None or row.ended_at is not None

@@ -1,0 +1,192 @@
+"""Machine: everything of an installation on this machine, up and down: servers, schema, fleet, workers, beat, Flower.
+
+One `up` or `down` at a time works on a data folder; a file lock makes a second one say so and leave. `up` may be repeated:
+what runs is kept, and only what has fallen is started.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vibey import embedded
+from vibey.domain.errors import Refused, ServiceUnavailable
+from vibey.embedded.processes import port_is_free
+from vibey.services import fleet, supervised, views
+from vibey.services.doctor import Check, State, check
+from vibey.services.installation import Installation, ensure_services
+from vibey.services.programs import BEAT, BUILD, CONTROL, LOOPBACK, Layout, Program, environment, flower_program
+from vibey.services.supervised import Process
+from vibey.store import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from vibey.settings import Settings
+
+READY_SECONDS = 90.0
+POLL_SECONDS = 0.2
+# A program that has ended this often without ever being ready will not be.
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What `up` led to: whether it started anything new, the programs, and where Flower is, if it runs."""
+
+    started: bool
+    processes: tuple[Process, ...]
+    flower: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How `up` tells what it does: a word for each step, and each thing its check found."""
+
+    step: Callable[[str], None]
+    checked: Callable[[Check], None]
+    pause: Callable[[float], object]
+
+
+def up(settings: Settings, steps: Steps, *, with_flower: bool = True) -> Up:
+    """Bring everything up and return when the workers serve every engine.
+
+    Refused without any engine; ServiceUnavailable, with the last lines of its log, when a program does not come up.
+    """
+    _require_engines(settings)
+    layout = Layout(settings.data_dir)
+    with _exclusive(layout):
+        if supervised.supervisord(layout) is not None:
+            return _again(settings, layout)
+        steps.step("starting Postgres and Redis" if is_embedded(settings) else "reaching Postgres and Redis")
+        ensure_services(settings)
+        installation = Installation.open(settings)
+        try:
+            _prepare(installation, steps)
+            steps.step("starting workers and beat")
+            programs = _programs(settings, steps, with_flower=with_flower)
+            layout.write(programs)
+            supervised.launch(layout, environment(settings, layout, os.environ))
+            _until_ready(installation, layout, steps)
+        finally:
+            installation.close()
+        return _now(settings, layout, started=True)
+
+
+def down(settings: Settings, step: Callable[[str], None], *, keep_services: bool = False) -> bool:
+    """Stop the programs, then the embedded servers; says whether anything ran."""
+    layout = Layout(settings.data_dir)
+    if not layout.data_dir.is_dir():
+        return False
+    with _exclusive(layout):
+        step("stopping workers, beat and Flower; runs at work have 20 s to end")
+        stopped = supervised.stop(layout)
+        if not keep_services and is_embedded(settings):
+            step("stopping Postgres and Redis")
+            stopped = embedded.stop(settings.data_dir) or stopped
+    return stopped
+
+
+def processes(settings: Settings) -> list[Process]:
+    """The programs of this machine as they are; an empty list when nothing is up."""
+    return supervised.processes(Layout(settings.data_dir))
+
+
+def is_embedded(settings: Settings) -> bool:
+    """Whether any server of the installation is one of our own."""
+    return not (settings.services.database_url and settings.services.redis_url)
+
+
+def _require_engines(settings: Settings) -> None:
+    if not any(engine.enabled for engine in settings.engine.values()):
+        where = settings.path or "vibey.toml (there is none here)"
+        raise Refused(f"no engine is configured in {where}", "run: vibey init, or write an [engine.NAME] table in it")
+
+
+def _prepare(installation: Installation, steps: Steps) -> None:
+    steps.step("migrating the database")
+    migrate.upgrade(installation.database.url)
+    fleet.sync(installation)
+    steps.step("looking at services and engines")
+    failed = [found for found in _checked(installation, steps) if found.state is State.FAIL]
+    broken = [found for found in failed if not found.name.startswith("engine ")]
+    if broken:
+        raise ServiceUnavailable(broken[0].name, broken[0].detail, broken[0].fix)
+
+
+def _checked(installation: Installation, steps: Steps) -> Iterator[Check]:
+    for found in check(installation, staff=False):
+        steps.checked(found)
+        yield found
+
+
+def _programs(settings: Settings, steps: Steps, *, with_flower: bool) -> tuple[Program, ...]:
+    if not with_flower:
+        return (CONTROL, BUILD, BEAT)
+    port = settings.services.flower_port
+    if not port_is_free(port):
+        fix = "set services.flower_port to a free one, or use --no-flower"
+        steps.checked(Check("flower", State.WARN, f"port {port} is taken: left out", fix))
+        return (CONTROL, BUILD, BEAT)
+    return (CONTROL, BUILD, BEAT, flower_program(settings))
+
+
+def _until_ready(installation: Installation, layout: Layout, steps: Steps) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    ended: dict[str, int] = {}
+    last: Mapping[str, str] = {}
+    while time.monotonic() < deadline:
+        now = {each.name: each for each in supervised.processes(layout)}
+        for name, each in now.items():
+            if each.state in {"BACKOFF", "EXITED", "FATAL"} and last.get(name) != each.state:
+                ended[name] = ended.get(name, 0) + 1
+        last = {name: each.state for name, each in now.items()}
+        if _is_ready(installation, now):
+            return
+        hopeless = [name for name, count in ended.items() if count >= TRIES]
+        if hopeless:
+            raise _not_up(layout, hopeless[0])
+        steps.pause(POLL_SECONDS)
+    raise _not_up(layout, "build")
+
+
+def _is_ready(installation: Installation, now: Mapping[str, Process]) -> bool:
+    """Whether the workers just started have shown themselves: their rows carry the pids of our programs."""
+    seen = {worker["pid"] for worker in views.workers(installation)["workers"] if worker["alive"]}
+    workers = [now[program.name].pid for program in (CONTROL, BUILD) if program.name in now]
+    return len(workers) == 2 and all(pid in seen for pid in workers) and now[BEAT.name].pid is not None
+
+
+def _not_up(layout: Layout, program: str) -> ServiceUnavailable:
+    words = supervised.last_words(layout, program) or ["it said nothing"]
+    log = layout.log(program)
+    return ServiceUnavailable(program, words[-1], f"read {log}; to stop what did start, run: vibey down")
+
+
+def _again(settings: Settings, layout: Layout) -> Up:
+    ensure_services(settings)
+    revived = supervised.revive(layout)
+    return _now(settings, layout, started=bool(revived))
+
+
+def _now(settings: Settings, layout: Layout, *, started: bool) -> Up:
+    found = tuple(supervised.processes(layout))
+    has_flower = any(each.name == "flower" for each in found)
+    return Up(started, found, f"http://{LOOPBACK}:{settings.services.flower_port}" if has_flower else None)
+
+
+@contextmanager
+def _exclusive(layout: Layout) -> Iterator[None]:
+    layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (layout.folder / "up.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refused(
+                f"another vibey up or down is at work on {layout.data_dir}", "wait until it is done"
+            ) from error
+        yield

@@ -1,0 +1,165 @@
+"""Programs: what runs on one machine besides the servers, and supervisord's configuration for it.
+
+Everything lies in one folder, `processes` under the data folder: the configuration, supervisord's pid and socket, beat's
+schedule, and the logs. The configuration names that folder only as `%(here)s` and the interpreter only through the
+environment, so that no character of a path can mean something to its parser.
+
+A worker's group is not signalled as a whole at a stop: its main process ends its children in good order, each run's tree
+included. What has not ended in time is killed as a group, and the runs' own supervisors then kill their trees.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import vibey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vibey.settings import Settings
+
+FOLDER = "processes"
+OWNER_VARIABLE = "VIBEY_PROCESSES"
+PYTHON_VARIABLE = "VIBEY_PYTHON"
+# The kernel's limit is 104 bytes on macOS and 108 on Linux; supervisord first binds a name a pid longer.
+LONGEST_SOCKET = 90
+LOOPBACK = "127.0.0.1"
+
+HEAD = """\
+; Written anew by each start of `vibey up`.
+[unix_http_server]
+file=%(ENV_VIBEY_SOCKET)s
+chmod=0700
+
+[supervisord]
+logfile=%(here)s/supervisord.log
+pidfile=%(here)s/supervisord.pid
+logfile_maxbytes=5MB
+logfile_backups=1
+nodaemon=true
+silent=true
+minfds=1024
+
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+"""
+# Tries come slower and slower: a database that is away for an hour finds its workers again, a broken one costs little.
+PROGRAM = """
+[program:{name}]
+command="%(ENV_VIBEY_PYTHON)s" -m celery -A tasks {arguments}
+directory=%(here)s
+priority={priority}
+autorestart=true
+startsecs=3
+startretries=1000
+stopsignal=TERM
+stopwaitsecs={stop_seconds}
+stopasgroup=false
+killasgroup=true
+redirect_stderr=true
+stdout_logfile=%(here)s/{name}.log
+stdout_logfile_maxbytes=10MB
+stdout_logfile_backups=2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One `celery -A tasks` process. Programs start by ascending `priority` and stop in the opposite order."""
+
+    name: str
+    arguments: tuple[str, ...]
+    priority: int
+    stop_seconds: int
+
+    def section(self) -> str:
+        """Its section of the configuration."""
+        return PROGRAM.format(
+            name=self.name,
+            arguments=shlex.join(self.arguments).replace("%", "%%"),
+            priority=self.priority,
+            stop_seconds=self.stop_seconds,
+        )
+
+
+CONTROL = Program(
+    "control",
+    ("worker", "--queues", "vibey.control", "--hostname", "control@%h", "--concurrency", "2", "--loglevel", "INFO"),
+    10,
+    10,
+)
+BUILD = Program(
+    "build",
+    ("worker", "--exclude-queues", "vibey.control", "--hostname", "build@%h", "--loglevel", "INFO"),
+    20,
+    20,
+)
+BEAT = Program("beat", ("beat", "--schedule", "beat-schedule", "--loglevel", "INFO"), 30, 10)
+
+
+def flower_program(settings: Settings) -> Program:
+    """Flower on its port, on loopback and read-only."""
+    configuration = Path(vibey.__file__).parent / "flower" / "flowerconfig.py"
+    options = (f"--conf={configuration}", f"--address={LOOPBACK}", f"--port={settings.services.flower_port}")
+    return Program("flower", ("flower", *options), 40, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where supervisord and its programs keep their files, for one data folder."""
+
+    data_dir: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder of everything here."""
+        return self.data_dir / FOLDER
+
+    @property
+    def configuration(self) -> Path:
+        """Supervisord's configuration; its path on a command line tells whose supervisord that is."""
+        return self.folder / "supervisord.conf"
+
+    @property
+    def socket(self) -> Path:
+        """Supervisord's socket: in the folder, or in a short private one where the folder's path is too long."""
+        plain = self.folder / "supervisord.sock"
+        if len(os.fsencode(plain)) <= LONGEST_SOCKET:
+            return plain
+        digest = blake2b(os.fsencode(self.data_dir), digest_size=8).hexdigest()
+        return Path(tempfile.gettempdir()) / f"vibey-{os.getuid()}-{digest}" / "supervisord.sock"
+
+    def log(self, program: str) -> Path:
+        """A program's log."""
+        return self.folder / f"{program}.log"
+
+    def write(self, programs: tuple[Program, ...]) -> None:
+        """Write the configuration anew, making the folders it needs."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.socket.parent.mkdir(mode=0o700, exist_ok=True)
+        text = HEAD + "".join(program.section() for program in programs)
+        self.configuration.write_text(text, encoding="utf-8")
+
+
+def environment(settings: Settings, layout: Layout, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the programs: the caller's, with what makes them this installation's wherever they run."""
+    own = {
+        PYTHON_VARIABLE: sys.executable,
+        OWNER_VARIABLE: str(layout.data_dir),
+        "VIBEY_SOCKET": str(layout.socket),
+        "VIBEY_DATA_DIR": str(layout.data_dir),
+    }
+    if settings.path is not None:
+        own["VIBEY_CONFIG"] = str(settings.path)
+    if environ.get("PYTHONPATH"):
+        entries = environ["PYTHONPATH"].split(os.pathsep)
+        own["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries if entry)
+    return {**environ, **own}

@@ -1,0 +1,182 @@
+"""View rows: the JSON-able shape of each thing a view shows. The keys are a contract; see `vibey.services.views`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.effort import Effort
+from vibey.domain.engine import MILLION
+from vibey.domain.offer import Mode
+from vibey.services.wording import engine_detail, instant, reason_of
+from vibey.store.engines import circuit_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+View = dict[str, Any]
+
+
+def listed_job(row: Row[Any]) -> View:
+    """A job as lists show it."""
+    return {
+        "job_id": row.id,
+        "project": row.project,
+        "pool": row.pool,
+        "state": row.state,
+        "priority": row.priority,
+        "attempt": row.attempt,
+        "max_attempts": row.max_attempts,
+        "engine": row.engine,
+        "reason": reason_of(row),
+        "created_at": instant(row.created_at),
+        "ended_at": instant(row.ended_at),
+        "age_seconds": round(row.age_seconds, 3),
+    }
+
+
+def whole_job(row: Row[Any]) -> View:
+    """A job with everything it carries, its runs aside."""
+    return {
+        "job_id": row.id,
+        "project": row.project,
+        "pool": row.pool,
+        "state": row.state,
+        "priority": row.priority,
+        "attempt": row.attempt,
+        "max_attempts": row.max_attempts,
+        "engine": row.engine,
+        "reason": reason_of(row),
+        "result": row.result,
+        "effort": Effort(row.effort).label,
+        "effort_now": Effort(row.effort_now).label,
+        "capabilities": list(row.capabilities),
+        "exclude": list(row.excluded),
+        "avoided": list(row.avoided),
+        "session": row.session,
+        "idempotency_key": row.idempotency_key,
+        "refunds": row.refunds,
+        "handoffs": row.handoffs,
+        "payload": row.payload,
+        "run_id": row.run_id,
+        "created_at": instant(row.created_at),
+        "not_before": instant(row.not_before),
+        "deadline_at": instant(row.deadline_at),
+        "cancel_requested_at": instant(row.cancel_requested_at),
+        "ended_at": instant(row.ended_at),
+    }
+
+
+def run(row: Row[Any]) -> View:
+    """A run of a job."""
+    return {
+        "run_id": row.id,
+        "engine": row.engine,
+        "why": row.why,
+        "state": row.state,
+        "attempt": row.attempt,
+        "granted_at": instant(row.granted_at),
+        "started_at": instant(row.started_at),
+        "renewed_at": instant(row.renewed_at),
+        "lease_expires_at": instant(row.lease_expires_at),
+        "ended_at": instant(row.ended_at),
+        "account": row.account,
+        "host": row.host,
+        "pid": row.pid,
+        "failure_class": row.failure_class,
+        "detail": row.detail,
+        "cost_usd": None if row.cost_usd is None else float(row.cost_usd),
+        "tokens_in": row.tokens_in,
+        "tokens_out": row.tokens_out,
+    }
+
+
+def engine(row: Row[Any], selected: int, expected: float) -> View:
+    """An engine; `selected` and `expected` are the sums its shares are fractions of."""
+    circuit = circuit_of(row, row.account).phase(row.now_ms).value
+    return {
+        "name": row.name,
+        "tier": row.tier,
+        "slots": row.slots,
+        "in_use": row.in_use,
+        "circuit": circuit,
+        "weight": row.weight / MILLION,
+        "expected_share": float(row.expected) / expected if expected else 0.0,
+        "selected_count": row.selected_count,
+        "share": row.selected_count / selected if selected else 0.0,
+        "kind": row.kind,
+        "account": row.account,
+        "worker": row.staffed,
+        "enabled": row.enabled,
+        "paused": row.paused,
+        "next_probe_at": instant(row.probe_at),
+        "detail": engine_detail(row, circuit),
+    }
+
+
+def slot(of: Row[Any], number: int, held: Row[Any] | None) -> View:
+    """A slot of an engine and the run that holds it, if one does."""
+    row: Any = held if held is not None else _Nothing()
+    return {
+        "engine": of.name,
+        "tier": of.tier,
+        "slot": number,
+        "run_id": row.id,
+        "job_id": row.job_id,
+        "project": row.project,
+        "state": row.state,
+        "attempt": row.attempt,
+        "host": row.host,
+        "pid": row.pid,
+        "granted_at": instant(row.granted_at),
+        "age_seconds": _rounded(row.age_seconds),
+        "renewed_at": instant(row.renewed_at),
+        "lease_left_seconds": _rounded(row.lease_seconds),
+    }
+
+
+class _Nothing:
+    """Stands for the run of a free slot: every field of it is None."""
+
+    def __getattr__(self, _: str) -> None:
+        return None
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def mode(configured: str) -> View:
+    """The mode in force, where it comes from, and why."""
+    if configured == Mode.SINGLETON:
+        source, why = "declared", "singleton is configured"
+    else:
+        source, why = "fallback", f"{configured} is configured, but this version dispatches in singleton only"
+    return {"mode": Mode.SINGLETON.value, "mode_source": source, "mode_reason": why}
+
+
+def event(row: Row[Any]) -> View:
+    """A line of the ledger."""
+    return {
+        "id": row.id,
+        "at": instant(row.at),
+        "kind": row.kind,
+        "project": row.project,
+        "job_id": row.job_id,
+        "run_id": row.run_id,
+        "engine": row.engine,
+        "data": row.data,
+    }
+
+
+def worker(row: Row[Any]) -> View:
+    """A worker seen of late."""
+    return {
+        "name": row.name,
+        "host": row.host,
+        "pid": row.pid,
+        "engines": list(row.engines),
+        "concurrency": row.concurrency,
+        "alive": row.alive,
+        "started_at": instant(row.started_at),
+        "seen_at": instant(row.seen_at),
+    }
