@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from celery import Celery
 
+from vibey.domain.errors import ServiceUnavailable
 from vibey.services.installation import Installation, celery_configuration, ensure_services
 from vibey.settings import Settings, load
 
@@ -45,6 +46,8 @@ def guarded(body: Callable[P, object]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             body(*args, **kwargs)
+        except ServiceUnavailable as error:
+            log.warning("task %s: %s", body.__name__, error)
         except Exception:
             log.exception("task %s%r failed", body.__name__, args)
         except BaseException as error:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vibey.worker")
 
 CONTROL_CONCURRENCY = 2
+LEAVE_SECONDS = 2.0
 
 
 @signals.celeryd_init.connect
@@ -120,6 +121,8 @@ class Pulse(threading.Thread):
     def stop(self) -> None:
         """Leave in good order."""
         self._ending.set()
+        # A beat under way would write the row again after it was taken away.
+        self.join(LEAVE_SECONDS)
         pulse.leave(self._installation, self._worker)
 
     def _begin(self) -> None:

@@ -41,9 +41,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Serv
     folder = tmp_path_factory.mktemp("services")
     try:
         own = embedded.ensure(folder)
-        yield embedded.Services(
-            database_url=postgres or own.database_url, redis_url=redis_url or own.redis_url
-        )
+        yield embedded.Services(database_url=postgres or own.database_url, redis_url=redis_url or own.redis_url)
     finally:
         embedded.destroy(folder)
 

@@ -11,9 +11,11 @@ runs. A name that is not among them cannot be sent to.
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from celery import Celery
 from kombu import Queue
@@ -31,6 +33,7 @@ TICK_TASK = "vibey.tick"
 ENQUEUE_TASK = "vibey.enqueue"
 CANARY_TASK = "vibey.canary"
 MARGIN_SECONDS = 600
+RETRIES: dict[str, Any] = {"max_retries": 2, "interval_start": 0, "interval_max": 0.5}
 
 
 def engine_queue(engine: str) -> str:
@@ -96,7 +99,7 @@ def celery_settings(
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_publish_retry": True,
-        "task_publish_retry_policy": {"max_retries": 2, "interval_start": 0, "interval_max": 0.5},
+        "task_publish_retry_policy": RETRIES,
         # prefork: time limits and termination work nowhere else
         "worker_pool": "prefork",
         "worker_proc_alive_timeout": 60,
@@ -146,16 +149,18 @@ class Publisher:
         return True
 
     def builds(self, grants: Sequence[Build]) -> int:
-        """Send one message per grant to its engine's queue; returns how many went out."""
-        sent = 0
+        """Send one message per grant to its engine's queue; returns how many went out, 0 when that is not sure."""
+        if not grants:
+            return 0
         try:
-            with self._app.producer_pool.acquire(block=True, timeout=10) as producer:
-                for grant in grants:
-                    self._build(grant, producer)
-                    sent += 1
+            with self._app.producer_pool.acquire(block=True, timeout=10) as acquired:
+                producer: Any = acquired
+                push = producer.connection.ensure(producer, self._push, **RETRIES)
+                push(producer, grants)
         except (OperationalError, OSError) as error:
-            log.warning("could not send %d of %d grants: %s", len(grants) - sent, len(grants), error)
-        return sent
+            log.warning("could not send %d grants: %s", len(grants), error)
+            return 0
+        return len(grants)
 
     def canary(self, queue: Queue, worker: str) -> bool:
         """Send a worker its own canary; False when the broker did not take it."""
@@ -171,13 +176,52 @@ class Publisher:
         """Close the connections of the producer pool."""
         self._app.close()
 
-    def _build(self, grant: Build, producer: Any) -> None:  # noqa: ANN401  kombu's producer is untyped
-        self._app.send_task(
-            BUILD_TASK,
-            args=[grant.run_id, grant.token],
-            queue=engine_queue(grant.engine),
-            task_id=f"run-{grant.run_id}",
-            argsrepr=grant.words,
-            kwargsrepr="",
-            producer=producer,
+    def _push(self, producer: Any, grants: Sequence[Build]) -> None:  # noqa: ANN401  kombu's producer is untyped
+        """Push the messages of a pass with one command per queue, and their sent-events as one message.
+
+        They are what `send_task` would send; each by itself would take four questions to Redis and a millisecond.
+        """
+        channel = producer.channel
+        events = self._app.events.Dispatcher(
+            producer.connection, channel=channel, buffer_group=["task"], buffer_limit=len(grants) + 1
         )
+        make_task: Any = self._app.amqp.as_task_v2
+        letters: dict[str, list[str]] = {}
+        for grant in grants:
+            queue = engine_queue(grant.engine)
+            task = make_task(
+                f"run-{grant.run_id}",
+                BUILD_TASK,
+                args=(grant.run_id, grant.token),
+                argsrepr=grant.words,
+                kwargsrepr="",
+                ignore_result=True,
+                create_sent_event=True,
+            )
+            letters.setdefault(queue, []).append(_letter(channel, task, queue))
+            events.send("task-sent", queue=queue, exchange="", routing_key=queue, **task.sent_event)
+        with channel.conn_or_acquire() as client:
+            for queue, texts in letters.items():
+                client.lpush(queue, *texts)
+        events.flush()
+
+
+def _letter(channel: Any, task: Any, queue: str) -> str:  # noqa: ANN401  kombu's channel and task are untyped
+    """A task's message as it lies in Redis: what kombu's transport would have written there."""
+    body, encoding = channel.encode_body(json.dumps(task.body), channel.body_encoding)
+    properties = {
+        **task.properties,
+        "body_encoding": encoding,
+        "delivery_info": {"exchange": "", "routing_key": queue},
+        "delivery_mode": 2,
+        "delivery_tag": str(uuid4()),
+        "priority": 0,
+    }
+    letter = channel.prepare_message(
+        body,
+        content_type="application/json",
+        content_encoding="utf-8",
+        headers=task.headers,
+        properties=properties,
+    )
+    return json.dumps(letter)

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from tests.support.fleet import Fleet
 
 
-def test_beat_is_killed_and_another_started(
-    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
-) -> None:
+def test_beat_is_killed_and_another_started(open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]) -> None:
     """Without beat jobs still flow; a lost run is found by the next beat, once leases may be judged again."""
     fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 2}})
     fleet.muster()

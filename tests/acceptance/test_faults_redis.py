@@ -91,6 +91,25 @@ def test_redis_is_wiped(broker: Broker, open_fleet: Callable[..., Fleet], sound:
     sound(fleet)
 
 
+def test_messages_wiped_before_they_were_taken_are_sent_again(
+    broker: Broker, open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """A granted run whose message is gone is started by the next one, long before its lease would end."""
+    fleet = open_fleet(broker.url, engine={"near": {}}, engines={"slots": {"near": 3}, "lease_seconds": 30})
+    (build,) = fleet.muster()
+    build.signal_all(signal.SIGSTOP)
+    fleet.enqueue(3, payload={"seconds": 0.05})
+    client = broker.client()
+    until(lambda: client.keys("*engine.near"), what="messages in the engine's queue")
+    client.flushall()
+    client.close()
+    build.signal_all(signal.SIGCONT)
+    assert fleet.until_ended() == {"succeeded": 3}
+    assert fleet.rows("select count(*)::int from runs") == [(3,)]
+    assert fleet.value("select max(sends) > 1 from runs")
+    sound(fleet)
+
+
 def test_redis_is_killed_and_started_again(
     broker: Broker, open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:

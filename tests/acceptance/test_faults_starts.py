@@ -52,7 +52,7 @@ def test_a_worker_told_to_end_lets_its_jobs_finish(
     ((run, *_),) = fleet.until_working()
     build.signal(signal.SIGTERM)
     fleet.until("select count(*) = 0 from workers where name like 'build@%'")
-    fleet.until(f"select lease_expires_at > started_at + interval '7 seconds' from runs where id = {run}")
+    fleet.until(f"select lease_expires_at > started_at + interval '5 seconds' from runs where id = {run}")
     gate.touch()
     assert build.ended() == 0
     assert fleet.rows(f"select state from runs where id = {run}") == [("succeeded",)]

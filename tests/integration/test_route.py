@@ -6,6 +6,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.installation import Bench, noop
 from vibey.services import route as routing
 from vibey.services.enqueue import Order, place_in
@@ -122,11 +124,17 @@ def test_two_routers_without_their_lock_never_exceed_slots(open_bench: Callable[
 def test_an_open_transaction_of_a_caller_blocks_no_routing(open_bench: Callable[..., Bench]) -> None:
     """Jobs of an uncommitted enqueue are unseen, jobs of others are routed meanwhile, and a rollback leaves nothing."""
     bench = open_bench(engine={"a": noop()}, engines={"slots": {"a": 9}})
-    with bench.installation.database.begin() as connection:
-        place_in(connection, bench.installation, [Order(session="same")] * 3)
-        others = bench.enqueue(2, session="same")
-        assert routing.route(bench.installation, "main") == 2
-        connection.rollback()
+    others: list[int] = []
+
+    def caller() -> None:
+        with bench.installation.database.begin() as connection:
+            place_in(connection, bench.installation, [Order(session="same")] * 3)
+            others.extend(bench.enqueue(2, session="same"))
+            assert routing.route(bench.installation, "main") == 2
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        caller()
     assert {job for (job,) in bench.rows("select id from jobs")} == set(others)
 
 
@@ -178,9 +186,7 @@ def test_named_pools_route_by_their_own_tree(open_bench: Callable[..., Bench]) -
 
 def test_a_half_open_circuit_lets_one_probe_through(open_bench: Callable[..., Bench]) -> None:
     """Of an account whose probe is due one run is granted in all, over every engine that shares it."""
-    bench = open_bench(
-        engine={"a": noop(account="x"), "b": noop(account="x")}, engines={"slots": {"a": 4, "b": 4}}
-    )
+    bench = open_bench(engine={"a": noop(account="x"), "b": noop(account="x")}, engines={"slots": {"a": 4, "b": 4}})
     bench.rows("update accounts set open_reason = 'engine_failures', probe_at = now() - interval '1 s', probes = 1")
     bench.enqueue(6)
     assert routing.route(bench.installation, "main") == 1

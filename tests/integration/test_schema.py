@@ -39,9 +39,7 @@ def test_migrations_arrive_at_the_declared_tables(database_url: str, empty_datab
     declared.dispose()
     migrated = create_engine(database_url)
     with migrated.connect() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "compare_server_default": True}
-        )
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         differences = compare_metadata(context, metadata)
     migrated.dispose()
     assert differences == []
@@ -73,7 +71,7 @@ def test_migrations_can_be_undone_and_applied_again(empty_database_url: str) -> 
 def test_an_empty_database_is_refused_with_the_command_that_mends_it(empty_database_url: str) -> None:
     """Starting on a database without tables names what was found, what is needed and `vibey migrate`."""
     database = Database(empty_database_url)
-    with pytest.raises(SchemaOutdated, match="at nothing, this version needs .*; run: vibey migrate"):
+    with pytest.raises(SchemaOutdated, match=r"at nothing, this version needs .*; run: vibey migrate"):
         migrate.require_current(database)
     database.dispose()
 
@@ -99,5 +97,5 @@ def test_the_ledger_refuses_every_change(database_url: str, change: str) -> None
 def test_an_unreachable_database_is_said_so_in_one_line() -> None:
     """A refused connection becomes ServiceUnavailable with the remedy, not a driver's error."""
     database = Database("postgresql+psycopg2://vibey:wrong@127.0.0.1:1/vibey")
-    with pytest.raises(ServiceUnavailable, match="Postgres is unreachable .*; check that it runs"):
+    with pytest.raises(ServiceUnavailable, match=r"Postgres is unreachable .*; check that it runs"):
         migrate.require_current(database)

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def bench(open_bench: Callable[..., Bench]) -> Bench:
     """One local engine with one slot, and one job granted on it."""
-    bench = open_bench(
-        engine={"a": noop(), "b": noop("paid")}, engines={"retry_backoff_seconds": 2, "max_attempts": 3}
-    )
+    bench = open_bench(engine={"a": noop(), "b": noop("paid")}, engines={"retry_backoff_seconds": 2, "max_attempts": 3})
     bench.enqueue(1)
     route(bench.installation, "main")
     return bench

@@ -18,7 +18,7 @@ MEMBERS = "abcde"
 churn = st.lists(
     st.dictionaries(st.sampled_from(MEMBERS), st.integers(1, 1000), min_size=1, max_size=len(MEMBERS)),
     min_size=1,
-    max_size=80,
+    max_size=40,
 )
 
 

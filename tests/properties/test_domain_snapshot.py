@@ -16,8 +16,9 @@ from vibey.domain.snapshot import requirement_json, requirement_of, trace_json, 
 if TYPE_CHECKING:
     from vibey.domain.decide import World
 
-names = st.text(min_size=1, max_size=4)
-sets = st.frozensets(names, max_size=2)
+NAMES = ["a", "b", "ab", "é", "日本", '"', "\\", ",", "null", "\x00", "[]"]
+names = st.sampled_from(NAMES)
+sets = st.just(frozenset[str]()) | st.sets(names, max_size=2).map(frozenset)
 any_requirements = st.builds(
     Requirement,
     pool=names,

@@ -93,6 +93,17 @@ class Work:
     ended: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run as its row tells it, its instants in nanoseconds of the wall clock."""
+
+    engine: str
+    state: str
+    granted: int
+    started: int | None
+    ended: int
+
+
 def violations(database_url: str, labour_log: Path) -> list[str]:
     """Every breach there is, as a sentence with its evidence."""
     work = works(labour_log)
@@ -124,17 +135,18 @@ def _ledger(url: str) -> list[str]:
     ends: dict[int, int] = defaultdict(int)
     grants: dict[int, int] = defaultdict(int)
     rows: Sequence[tuple[Any, ...]] = query(
-        url, "select kind, job_id, run_id from ledger where job_id is not null and kind <> 'CancelRequested' order by id"
+        url,
+        "select kind, job_id, run_id from ledger where job_id is not null and kind <> 'CancelRequested' order by id",
     )
     for kind, job, run in rows:
+        if run is not None:
+            ends[run] += kind in ENDS
+            grants[run] += kind == "RunGranted"
         following = MOVES.get((state[job], kind))
         if following is None:
             found.append(f"the ledger moves job {job} from {state[job]} by {kind}")
             continue
         state[job] = following
-        if run is not None:
-            ends[run] += kind in ENDS
-            grants[run] += kind == "RunGranted"
     for job, now in query(url, "select id, state from jobs"):
         if state.pop(job, None) != now:  # type: ignore[call-overload]
             found.append(f"the ledger's replay does not lead to job {job} being {now}")
@@ -148,22 +160,18 @@ def _ledger(url: str) -> list[str]:
 
 def _slots(url: str, work: Iterable[Work]) -> list[str]:
     """An engine's runs at once, by their rows and by their processes, against its slots."""
-    found = []
-    slots = dict(query(url, "select name, slots from engines"))
     spans: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    epoch = "(extract(epoch from {}) * 1000000000)::bigint"
-    text = (
-        f"select engine, {epoch.format('granted_at')}, {epoch.format('coalesce(ended_at, clock_timestamp())')} from runs"
-    )
-    for engine, first, last in query(url, text):
-        spans["rows", str(engine)].append((first, last))  # type: ignore[arg-type]
+    for run in _spans(url).values():
+        spans["runs", run.engine].append((run.granted, run.ended))
     for each in work:
-        spans["processes", each.engine].append((each.first, each.last))
-    for (what, engine), intervals in spans.items():
-        most = most_at_once(intervals)
-        if most > int(str(slots[engine])):
-            found.append(f"{most} {what} at once on {engine}, which has {slots[engine]} slots")
-    return found
+        spans["process trees", each.engine].append((each.first, each.last))
+    most = {key: most_at_once(intervals) for key, intervals in spans.items()}
+    slots = {str(name): int(str(count)) for name, count in query(url, "select name, slots from engines")}
+    return [
+        f"{count} {what} at once on {engine}, which has {slots[engine]} slots"
+        for (what, engine), count in most.items()
+        if count > slots[engine]
+    ]
 
 
 def most_at_once(intervals: Iterable[tuple[int, int]]) -> int:
@@ -178,30 +186,39 @@ def most_at_once(intervals: Iterable[tuple[int, int]]) -> int:
 
 def _overlaps(work: Iterable[Work]) -> list[str]:
     """Two process trees of one job at work at the same time."""
-    found = []
     by_job: dict[int, list[Work]] = defaultdict(list)
     for each in sorted(work, key=lambda work: work.first):
-        for other in by_job[each.job]:
-            if other.last >= each.first:
-                found.append(f"job {each.job}: run {other.run} was still at work when run {each.run} began")
         by_job[each.job].append(each)
-    return found
+    return [
+        f"job {job}: run {earlier.run} was still at work when run {later.run} began"
+        for job, trees in by_job.items()
+        for number, later in enumerate(trees)
+        for earlier in trees[:number]
+        if earlier.last >= later.first
+    ]
 
 
 def _outlived(url: str, work: Iterable[Work]) -> list[str]:
-    """Work outside the time its run held the slot."""
-    text = """select id, (extract(epoch from started_at) * 1000000000)::bigint,
-                     (extract(epoch from coalesce(ended_at, clock_timestamp())) * 1000000000)::bigint, state from runs"""
-    runs: dict[Any, tuple[Any, ...]] = {row[0]: row[1:] for row in query(url, text)}
+    """Work outside the time its run was started and not ended."""
+    spans = _spans(url)
     found = []
     for each in work:
-        started, ended, state = runs[each.run]
-        if started is None or each.first < started or each.last > ended:
-            late = (each.last - ended) / 1e9
-            found.append(f"run {each.run} ({state}) worked outside its time, {late:+.3f} s after its end")
-        if state == "succeeded" and not each.ended:
+        run = spans[each.run]
+        if run.started is None or each.first < run.started or each.last > run.ended:
+            late = (each.last - run.ended) / 1e9
+            found.append(f"run {each.run} ({run.state}) was at work outside its time, {late:+.3f} s after its end")
+        if run.state == "succeeded" and not each.ended:
             found.append(f"run {each.run} succeeded, but its program never came to its end")
     return found
+
+
+def _spans(url: str) -> dict[int, Span]:
+    nanoseconds = "(extract(epoch from {}) * 1000000000)::bigint"
+    instants = [
+        nanoseconds.format(column) for column in ("granted_at", "started_at", "coalesce(ended_at, clock_timestamp())")
+    ]
+    rows: list[tuple[Any, ...]] = query(url, f"select id, engine, state, {', '.join(instants)} from runs")
+    return {row[0]: Span(*row[1:]) for row in rows}
 
 
 def _refused(url: str, attack: str) -> bool:

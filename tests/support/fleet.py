@@ -184,7 +184,7 @@ class Fleet:
 
     def states(self) -> dict[str, int]:
         """How many jobs are in each state."""
-        return dict(self.rows("select state, count(*)::int from jobs group by state"))  # type: ignore[arg-type]
+        return dict(self.rows("select state, count(*)::int from jobs group by state"))
 
     def until(self, statement: str, *, seconds: float = 30, what: str = "") -> Any:
         """Wait until a query's first value is true."""

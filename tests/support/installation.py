@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 
@@ -14,6 +13,9 @@ from vibey.services import fleet, pulse
 from vibey.services.enqueue import Order, place
 from vibey.services.installation import Installation
 from vibey.settings import Source, settings_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Bench:

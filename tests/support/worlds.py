@@ -84,7 +84,7 @@ def fleets(draw: st.DrawFn, *, smallest: int = 0) -> tuple[EngineFacts, ...]:
             capabilities=abilities,
             efforts=levels,
             price=price,
-            **{flag: FLAGS[flag] for flag in flaws},  # type: ignore[arg-type]
+            **{flag: FLAGS[flag] for flag in flaws},
         )
         for number, (tier, slots, account, weight, flaws, abilities, levels, price) in enumerate(drawn)
     )

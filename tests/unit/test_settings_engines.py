@@ -36,7 +36,7 @@ def test_defaults_of_an_engine() -> None:
         1_000_000,
     )
     assert engine.enabled
-    assert (engine.stall_seconds, engine.price_in, engine.argv) == (600, None, ())
+    assert (engine.stall_seconds, engine.price_in, engine.argv) == (None, None, ())
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 """Depth: what a long queue costs. Granting from a deep queue beside granting from a shallow one, and an idle router.
 
-Half of each queue can run, as far as there are slots; the other half asks for a capability that only an engine without a worker
-has. After each timed pass its runs are ended and as many jobs enqueued, outside the timing, so both queues keep
-their depth. Statements are counted by the server itself (`pg_stat_statements`).
+Half of each queue can run, as far as there are slots; the other half asks for a capability that only an engine
+without a worker has. After each timed pass its runs are ended and as many jobs enqueued, outside the timing, so both
+queues keep their depth. Statements are counted by the server itself (`pg_stat_statements`).
 """
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from vibey.bench.figures import Bar, Figure, Scale, rate, ratios, say
+from vibey.bench.figures import Bar, Figure, Scale, ratios, say
 from vibey.bench.laboratory import number
 from vibey.domain.effort import Effort
 from vibey.domain.errors import VibeyError
@@ -22,6 +23,8 @@ from vibey.store import runs
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vibey.bench.laboratory import Laboratory, Site
     from vibey.store.runs import Granted
 
@@ -57,14 +60,19 @@ def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
             laboratory.sql(site.database, VACUUM)
             _granting(site)
         ours, beside = scale.in_turn(lambda: _granting(deep), lambda: _granting(shallow))
-        idle = _idle(laboratory, deep, scale.rounds)
+        idle = _idle(deep, scale.rounds)
     every = deep.installation.timing.tick_ms / 1000
     return [
         Figure("depth", f"granting at {depth:,} queued", "runs/s", ours),
         Figure("depth", f"granting at {SHALLOW:,} queued", "runs/s", beside),
         Figure("depth", "deep over shallow", "x", ratios(ours, beside), Bar(0.9)),
-        Figure("depth", f"idle with {depth:,} waiting", "statements/s", tuple(each / every for each in idle),
-               Bar(5, ceiling=True)),
+        Figure(
+            "depth",
+            f"idle with {depth:,} waiting",
+            "statements/s",
+            tuple(each / every for each in idle),
+            Bar(5, ceiling=True),
+        ),
     ]
 
 
@@ -82,8 +90,9 @@ def _granting(site: Site) -> float:
     took = 0.0
     for _ in range(PASSES):
         site.staff("noop")
-        granted: list[Granted] = []
-        took += SLOTS / rate(SLOTS, lambda found=granted: found.extend(_pass(site)))
+        began = perf_counter()
+        granted = _pass(site)
+        took += perf_counter() - began
         _end(site, granted)
         enqueue.place(site.installation, [enqueue.Order()] * SLOTS)
     return PASSES * SLOTS / took
@@ -96,7 +105,7 @@ def _pass(site: Site) -> tuple[Granted, ...]:
     return passed.granted
 
 
-def _end(site: Site, granted: list[Granted]) -> None:
+def _end(site: Site, granted: Sequence[Granted]) -> None:
     key = Requirement("main", "default", Effort.LOW).key
     rows = []
     for run in granted:
@@ -105,7 +114,7 @@ def _end(site: Site, granted: list[Granted]) -> None:
     site.installation.database.run(lambda connection: runs.end(connection, rows))
 
 
-def _idle(laboratory: Laboratory, site: Site, rounds: int) -> tuple[float, ...]:
+def _idle(site: Site, rounds: int) -> tuple[float, ...]:
     """Statements of one tick when every slot is taken, a sample for each round."""
     site.staff("noop")
     _pass(site)

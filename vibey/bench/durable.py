@@ -1,10 +1,10 @@
-"""Durable decisions: slot, token, credits, decision and ledger event committed, and what one costs in a transaction of its own.
+"""Durable decisions: slot, token, credits, decision and event committed, and what each costs in its own transaction.
 
 Vibey's side is the router's own pass over a queue, with slots for all. The other side is pgbench, C code over
-prepared statements, on the same server and the same tables: one transaction a decision that locks the engine, counts its live
-runs, writes run, decision and event, moves the job and charges a credit. It is spared what a router also does: it is
-told which job to take, surveys nothing, and touches the credit of one engine instead of all. Each round of either side
-starts from a fresh copy of the database, so that live runs stay bounded.
+prepared statements, on the same server and the same tables: one transaction a decision that locks the engine, counts
+its live runs, writes run, decision and event, moves the job and charges a credit. It is spared what a router also
+does: it is told which job to take, surveys nothing, and touches the credit of one engine instead of all. Each round
+of either side starts from a fresh copy of the database, so that live runs stay bounded.
 """
 
 from __future__ import annotations

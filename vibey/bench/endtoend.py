@@ -1,8 +1,8 @@
 """End to end: jobs that do nothing, from enqueueing the first to the end of the last, beside plain Celery's.
 
-Both sides have the same number of pool processes on the same broker, and on both the time includes producing. Vibey's jobs
-are each enqueued, decided, granted, sent, started by token, settled and recorded; the peer's are sent and received.
-Vibey's control worker and beat run beside its build worker, and its task events are on.
+Both sides have the same number of pool processes on the same broker, and on both the time includes producing.
+Vibey's jobs are each enqueued, decided, granted, sent, started by token, settled and recorded; the peer's are sent
+and received. Vibey's control worker and beat run beside its build worker, and its task events are on.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 SLOTS = 16
 NOW = Statement("bench-now", "the database's clock", "select extract(epoch from clock_timestamp())")
 OPEN = Statement("bench-open", "whether any job has not ended", "select count(*) from jobs where ended_at is null")
-LAST_END = Statement(
-    "bench-last-end", "when the last job ended", "select extract(epoch from max(ended_at)) from jobs"
-)
+LAST_END = Statement("bench-last-end", "when the last job ended", "select extract(epoch from max(ended_at)) from jobs")
 
 
 def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:

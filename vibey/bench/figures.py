@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -23,6 +25,7 @@ class Bar:
         """Whether a value keeps the limit."""
         return value <= self.limit if self.ceiling else value >= self.limit
 
+    @override
     def __str__(self) -> str:
         """As a person writes it."""
         return f"{'≤' if self.ceiling else '≥'} {self.limit:,g}"

@@ -1,7 +1,7 @@
 """Hand-over: from the end of one run to the start of the next on the slot it freed, by the database's clock.
 
-One engine, one slot, a queue of jobs that do nothing, real workers. Beside it, what Celery needs from one task's sending
-the next to that one's start, and what one question to Redis takes.
+One engine, one slot, a queue of jobs that do nothing, real workers. Beside it, what Celery needs from one task's
+sending the next to that one's start, and what one question to Redis takes.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from vibey.store.statement import Statement
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sqlalchemy import Row
+    from vibey.store.statement import Row
 
 TEMPLATE = "vibey_template"
 READY_SECONDS = 90.0
@@ -93,6 +93,10 @@ class Laboratory:
     def redis_url(self, number: int) -> str:
         """The address of one of the Redis server's numbered databases, 0 to 15."""
         return urlunsplit(urlsplit(self.services.redis_url)._replace(path=f"/{number}"))
+
+    def status(self) -> list[embedded.ServiceStatus]:
+        """The servers, with their versions."""
+        return embedded.status(self.folder / "data")
 
     def sql(self, database: str, statement: str) -> None:
         """Run one statement in a database, outside any transaction."""
@@ -165,7 +169,7 @@ def until(condition: Callable[[], object], processes: Processes, otherwise: str)
         processes.check()
         if monotonic() > deadline:
             raise VibeyError(f"{otherwise} within {READY_SECONDS:.0f} s")
-        pause.wait(0.02)
+        pause.wait(0.1)
 
 
 def rows(installation: Installation, statement: Statement, **values: object) -> list[Row[tuple[object, ...]]]:
@@ -182,8 +186,14 @@ def _workers() -> dict[str, list[str]]:
     quiet = ["--loglevel", "WARNING"]
     return {
         "control": [
-            "worker", "--queues", "vibey.control", "--hostname", "control@%h",
-            "--concurrency", str(CONTROL_PROCESSES), *quiet,
+            "worker",
+            "--queues",
+            "vibey.control",
+            "--hostname",
+            "control@%h",
+            "--concurrency",
+            str(CONTROL_PROCESSES),
+            *quiet,
         ],
         "build": ["worker", "--exclude-queues", "vibey.control", "--hostname", "build@%h", *quiet],
         "beat": ["beat", *quiet],

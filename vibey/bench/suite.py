@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from vibey.bench import depth, durable, endtoend, enqueueing, handover, pure
 from vibey.bench.figures import Figure, Scale, say
-from vibey.bench.laboratory import Laboratory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from vibey.bench.laboratory import Laboratory
 
 # Last the one that restarts the servers.
 FAMILIES: dict[str, Callable[[Laboratory, Scale], list[Figure]]] = {

@@ -1,1 +1,1 @@
-"""The command line: one module per command."""
+"""The command line: each module is one command, which reads its arguments, calls a service, and prints."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from vibey.cli.command import Command, json_option
+from vibey.cli.output import note, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +21,14 @@ DEFAULT_JOBS = 40
 INTERRUPTED = 130
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.command(
+    cls=Command,
+    examples=(
+        "vibey demo                           forty jobs, then a look around in what they left",
+        "vibey demo --jobs 8 --no-keep        a short one that leaves nothing behind",
+        "vibey demo --json 2> progress        for a program: progress on standard error, one object at the end",
+    ),
+)
 @click.option(
     "--jobs",
     "count",
@@ -40,8 +48,9 @@ INTERRUPTED = 130
     "--keep/--no-keep",
     default=True,
     show_default=True,
-    help="Leave data and servers to look around in, or remove them at the end.",
+    help="Leave data and servers to look around in, or remove them after a success.",
 )
+@json_option
 @click.pass_context
 def demo(context: click.Context, *, as_json: bool, count: int, directory: Path, keep: bool) -> None:
     """See the router at work, with no engine or account of your own.
@@ -54,7 +63,7 @@ def demo(context: click.Context, *, as_json: bool, count: int, directory: Path, 
         with _interruptible():
             is_good = _run(directory.absolute(), count, as_json=as_json, keep=keep)
     except KeyboardInterrupt:
-        click.echo("interrupted; the demo's workers and beat are stopped", err=True)
+        note("vibey: interrupted; the demo's workers and beat are stopped")
         context.exit(INTERRUPTED)
     context.exit(0 if is_good else 1)
 
@@ -72,11 +81,12 @@ def _run(directory: Path, count: int, *, as_json: bool, keep: bool) -> bool:
     folder = Folder(directory)
     with folder.held(), Screen.opened() as screen:
         finished = conduct(folder, count, screen)
+        keep = keep or not finished.is_good
         if not keep:
             screen.step("removing the demo's folder")
             folder.remove()
     if as_json:
-        click.echo(json.dumps(report.as_json(finished, folder)))
+        print_json(report.as_json(finished, folder))
     else:
         report.print_report(Console(highlight=False), finished, folder, kept=keep)
     return finished.is_good

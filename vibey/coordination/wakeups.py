@@ -4,10 +4,10 @@ Who is authoritative: Postgres. A wake-up only says "look now"; losing one costs
 
 States of a pool, in two keys and a flag. *Idle*: no key. `wake` sets the wake key and the caller sends one
 routing message; further wakes find the key and send nothing. The message's task calls `begin`, which clears
-the wake key first, so that any change committed after this instant sends a message of its own, and takes
-the route key. *Routing*: a task that finds the route key taken sets the again flag and leaves; `finish`
-gives the route key back only if the flag is down, else it clears the flag and says "again". Both are single
-Lua scripts, so no wake-up falls between the check and the release.
+the wake key first, so that any change committed after this instant is heard of anew, and takes the route key.
+*Routing*: a wake, and a task that finds the route key taken, set the again flag and leave it at that; `finish`
+gives the route key back only if the flag is down, else it clears the flag and says "again". Each is a single
+Lua script, so no wake-up falls between the check and the release.
 
 Failures. Redis wiped: at worst two routers run at once, which Postgres' row locks make correct, or a
 message is lost, which the tick makes up for. Redis away: every call answers as if there were nobody else
@@ -26,6 +26,14 @@ from vibey.coordination.keys import AGAIN_MS, ROUTE_MS, STOP_SECONDS, WAKE_MS, K
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+WAKE = """
+if redis.call('exists', KEYS[2]) == 1 then
+  redis.call('set', KEYS[3], '1', 'PX', ARGV[2])
+  return 0
+end
+if redis.call('set', KEYS[1], '1', 'NX', 'PX', ARGV[1]) then return 1 end
+return 0
+"""
 LOOK = """
 if redis.call('exists', KEYS[2]) == 0 then return 0 end
 redis.call('set', KEYS[3], '1', 'PX', ARGV[1])
@@ -61,13 +69,14 @@ class WakeUps:
             socket_keepalive=True,
             health_check_interval=30,
         )
+        self._wake = self._redis.register_script(WAKE)
         self._look = self._redis.register_script(LOOK)
         self._begin = self._redis.register_script(BEGIN)
         self._finish = self._redis.register_script(FINISH)
 
     def wake(self, pool: str) -> bool:
-        """Whether the caller should send a routing message for the pool; False when one is on its way."""
-        return bool(self._ask(1, lambda: self._redis.set(self._keys.wake(pool), "1", nx=True, px=WAKE_MS)))
+        """Whether the caller should send a routing message; False when one is on its way or a router at work told."""
+        return bool(self._ask(1, lambda: self._wake(self._of(pool), [WAKE_MS, AGAIN_MS])))
 
     def unwake(self, pool: str) -> None:
         """Take a wake back whose message could not be sent."""

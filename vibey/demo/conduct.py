@@ -107,7 +107,7 @@ def conduct(folder: Folder, count: int, screen: Screen) -> Finished:
     finally:
         screen.step("stopping the workers and beat")
         crew.stop()
-        installation.database.dispose()
+        installation.close()
     return replace(finished, seconds=clock.seconds)
 
 

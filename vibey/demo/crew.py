@@ -28,8 +28,23 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 15.0
 ROLES = {
-    "control": ("worker", "--queues=vibey.control", "--hostname=control@%h", "--concurrency=2", "--loglevel=INFO"),
-    "build": ("worker", "--exclude-queues=vibey.control", "--hostname=build@%h", "--loglevel=INFO"),
+    "control": (
+        "worker",
+        "--without-mingle",
+        "--without-gossip",
+        "--queues=vibey.control",
+        "--hostname=control@%h",
+        "--concurrency=2",
+        "--loglevel=INFO",
+    ),
+    "build": (
+        "worker",
+        "--without-mingle",
+        "--without-gossip",
+        "--exclude-queues=vibey.control",
+        "--hostname=build@%h",
+        "--loglevel=INFO",
+    ),
     "beat": ("beat", "--loglevel=INFO"),
 }
 
@@ -44,13 +59,17 @@ class Crew:
 
     def start(self) -> None:
         """End what a killed demo left in this folder, then start every role."""
-        end(_recorded(self._folder.processes))
+        self.end_leftovers()
         for stale in self._folder.path.glob("beat-schedule*"):
             stale.unlink()
         for role, arguments in ROLES.items():
             extra = ("--schedule=beat-schedule", "--pidfile=") if role == "beat" else ()
             self._processes[role] = self._started(role, (*arguments, *extra))
             self._record()
+
+    def end_leftovers(self) -> None:
+        """End the processes that a demo which was killed left in this folder."""
+        end(_recorded(self._folder.processes))
 
     def worker_pids(self) -> frozenset[int]:
         """The numbers of the workers' main processes, under which they report themselves."""

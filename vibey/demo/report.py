@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 READING = """\
-Peak is the most slots an engine held at once. Picks counts runs, so a job tried again counts twice. Expected is the \
-sum of the shares each engine was offered while it had a free slot; rotation keeps Picks close to it."""
+Peak is the most slots an engine held at once. Picks counts runs, so a job tried again counts twice. Expected sums the \
+shares each engine was offered: by weight, among the engines with a free slot. Rotation keeps Picks close to it."""
 TIERS = """\
-{free} jobs may run on any engine, and local ones come first: mode singleton keeps them there even while they wait. \
-{bound} jobs require the capability "web", which only the paid engines have, so those were used for them. The four \
+Of {jobs} jobs, {bound} require the capability "web", which only the paid engines have, so these served them. The \
+others may run anywhere, and local engines come first: mode singleton keeps them there even while they wait. The four \
 engines are one small program under four names; nothing was paid."""
 KEPT = "Postgres and the Redis-compatible server still run, so that these work. Stop them with:"
 
@@ -67,8 +67,10 @@ def print_report(console: Console, finished: Finished, folder: Folder, *, kept: 
     console.print(Text(f"\n{_waits(summary)}"))
     _print_jobs(console, "Tried again:", [job for job in summary.jobs if job.runs > 1])
     _print_jobs(console, "Not succeeded:", [job for job in summary.jobs if job.state != "succeeded"])
+    if not finished.is_good:
+        console.print(Text(f"What the workers said is in {_short(folder.logs)}"), soft_wrap=True)
     bound = sum("web" in job.capabilities for job in summary.jobs)
-    console.print(Text(f"\n{READING}\n\n{TIERS.format(free=len(summary.jobs) - bound, bound=bound)}"))
+    console.print(Text(f"\n{READING}\n\n{TIERS.format(jobs=len(summary.jobs), bound=bound)}"))
     if kept:
         _print_commands(console, summary, folder)
 
@@ -104,7 +106,6 @@ def _print_commands(console: Console, summary: Summary, folder: Folder) -> None:
     commands = (
         f"{vibey} jobs",
         f"{vibey} job {several.job_id}",
-        f"{vibey} explain {several.job_id}",
         f"{vibey} logs {several.job_id}",
         f"{vibey} ledger",
         f"git -C {shlex.quote(_short(folder.repository))} show --stat vibey/{several.job_id}",

@@ -10,6 +10,7 @@ from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import Refused, UnknownName
 from vibey.domain.requirement import Requirement
 from vibey.domain.settlement import JobState
+from vibey.services.enqueue import check_word
 from vibey.services.settle import end_row
 from vibey.settings import ProjectPolicy
 from vibey.store import engines, fleet, jobs, ledger, projects, runs
@@ -107,6 +108,7 @@ def _ended_words(state: str) -> str:
 
 def new_project(installation: Installation, name: str) -> projects.Project:
     """Make a project with a copy of the dispatch settings; Refused when the name is taken."""
+    check_word("project", name)
     policy = ProjectPolicy.of(installation.settings).to_json()
     with installation.database.begin() as connection:
         project = projects.create(connection, name, policy)

@@ -122,19 +122,20 @@ def validate(order: Order) -> str:
 
 def _check_words(order: Order) -> None:
     for name in ("project", "pool"):
-        _check_word(name, getattr(order, name))
+        check_word(name, getattr(order, name))
     for name in ("session", "idempotency_key"):
         if getattr(order, name) is not None:
-            _check_word(name, getattr(order, name))
+            check_word(name, getattr(order, name))
     for name in ("capabilities", "exclude"):
         words = getattr(order, name)
         if isinstance(words, str) or not isinstance(words, Sequence) or len(words) > LIST_LIMIT:
             raise InvalidInput(name, words, f"a list of at most {LIST_LIMIT} names")
         for word in words:
-            _check_word(name, word)
+            check_word(name, word)
 
 
-def _check_word(name: str, value: object) -> None:
+def check_word(name: str, value: object) -> None:
+    """InvalidInput unless the value is text fit for a name or a key: printable, not blank, not overlong."""
     if not isinstance(value, str) or not value.strip() or len(value) > NAME_LIMIT or not value.isprintable():
         raise InvalidInput(name, value, f"printable text of 1 to {NAME_LIMIT} characters")
 

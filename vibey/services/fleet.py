@@ -77,6 +77,17 @@ def look(engine: EngineSettings) -> Health:
         return Health(installed=False, detail=str(error), fix=f"correct [engine.{engine.name}]: vibey config check")
 
 
+def unusable(settings: Settings) -> list[str]:
+    """What is wrong with engines that this version cannot build as they are configured, one line each."""
+    problems = []
+    for name, engine in settings.engine.items():
+        try:
+            build(config_of(engine))
+        except VibeyError as error:
+            problems.append(f"engine.{name}: {error}")
+    return problems
+
+
 def _record(connection: Connection, found: dict[str, Health]) -> None:
     logins: dict[str, bool] = {}
     for name, health in sorted(found.items()):

@@ -10,6 +10,7 @@ from vibey import embedded
 from vibey.coordination.wakeups import WakeUps
 from vibey.domain.errors import ServiceUnavailable
 from vibey.publisher import Build, Publisher, celery_settings, make_app
+from vibey.settings import normalise_database_url, normalise_redis_url
 from vibey.store import migrate
 from vibey.store.database import Database
 
@@ -106,23 +107,23 @@ class Installation:
 
 def service_urls(settings: Settings) -> embedded.Services:
     """Where Postgres and Redis are: the configured URLs, else the embedded servers of the data folder."""
-    services = settings.services
-    if services.database_url and services.redis_url:
-        return embedded.Services(services.database_url, services.redis_url)
+    configured = _configured(settings)
+    if configured.database_url and configured.redis_url:
+        return configured
     found = embedded.locate(settings.data_dir)
     if found is None:
         raise ServiceUnavailable(
             "Postgres", f"no server has been set up under {_shown(settings.data_dir)}", "run: vibey up"
         )
-    return _mixed(settings, found)
+    return _mixed(configured, found)
 
 
 def ensure_services(settings: Settings) -> embedded.Services:
     """Start the embedded servers unless both URLs are configured; returns where the servers are."""
-    services = settings.services
-    if services.database_url and services.redis_url:
-        return embedded.Services(services.database_url, services.redis_url)
-    return _mixed(settings, embedded.ensure(settings.data_dir))
+    configured = _configured(settings)
+    if configured.database_url and configured.redis_url:
+        return configured
+    return _mixed(configured, embedded.ensure(settings.data_dir))
 
 
 def celery_configuration(settings: Settings, urls: embedded.Services) -> dict[str, Any]:
@@ -136,9 +137,14 @@ def celery_configuration(settings: Settings, urls: embedded.Services) -> dict[st
     )
 
 
-def _mixed(settings: Settings, found: embedded.Services) -> embedded.Services:
+def _configured(settings: Settings) -> embedded.Services:
+    """The configured URLs as the drivers need them; empty where none is configured."""
     services = settings.services
-    return embedded.Services(services.database_url or found.database_url, services.redis_url or found.redis_url)
+    return embedded.Services(normalise_database_url(services.database_url), normalise_redis_url(services.redis_url))
+
+
+def _mixed(configured: embedded.Services, found: embedded.Services) -> embedded.Services:
+    return embedded.Services(configured.database_url or found.database_url, configured.redis_url or found.redis_url)
 
 
 def _shown(path: Path) -> str:

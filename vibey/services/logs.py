@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from sqlalchemy import Connection
-
     from vibey.services.installation import Installation
+    from vibey.store.database import Connection
 
 POLL_SECONDS = 0.5
 

@@ -1,7 +1,8 @@
 """Machine: everything of an installation on this machine, up and down: servers, schema, fleet, workers, beat, Flower.
 
-One `up` or `down` at a time works on a data folder; a file lock makes a second one say so and leave. `up` may be repeated:
-what runs is kept, and only what has fallen is started.
+One `up` or `down` at a time works on a data folder; a file lock makes a second one say so and leave. `up` may be
+repeated: what runs is kept, and only what has fallen is started. An `up` that fails, or is interrupted, leaves no
+program behind; the servers stay.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from vibey.services import fleet, supervised, views
 from vibey.services.doctor import Check, State, check
 from vibey.services.installation import Installation, ensure_services
 from vibey.services.programs import BEAT, BUILD, CONTROL, LOOPBACK, Layout, Program, environment, flower_program
-from vibey.services.supervised import Process
 from vibey.store import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from vibey.services.supervised import Process
     from vibey.settings import Settings
 
 READY_SECONDS = 90.0
@@ -70,8 +71,7 @@ def up(settings: Settings, steps: Steps, *, with_flower: bool = True) -> Up:
             steps.step("starting workers and beat")
             programs = _programs(settings, steps, with_flower=with_flower)
             layout.write(programs)
-            supervised.launch(layout, environment(settings, layout, os.environ))
-            _until_ready(installation, layout, steps)
+            _start(installation, layout, steps)
         finally:
             installation.close()
         return _now(settings, layout, started=True)
@@ -83,11 +83,9 @@ def down(settings: Settings, step: Callable[[str], None], *, keep_services: bool
     if not layout.data_dir.is_dir():
         return False
     with _exclusive(layout):
-        step("stopping workers, beat and Flower; runs at work have 20 s to end")
-        stopped = supervised.stop(layout)
+        stopped = _programs_stopped(layout, step)
         if not keep_services and is_embedded(settings):
-            step("stopping Postgres and Redis")
-            stopped = embedded.stop(settings.data_dir) or stopped
+            stopped = _servers_stopped(settings, step) or stopped
     return stopped
 
 
@@ -99,6 +97,18 @@ def processes(settings: Settings) -> list[Process]:
 def is_embedded(settings: Settings) -> bool:
     """Whether any server of the installation is one of our own."""
     return not (settings.services.database_url and settings.services.redis_url)
+
+
+def _programs_stopped(layout: Layout, step: Callable[[str], None]) -> bool:
+    if supervised.supervisord(layout) is not None:
+        step(f"stopping workers, beat and Flower; runs at work have {BUILD.stop_seconds} s to end")
+    return supervised.stop(layout)
+
+
+def _servers_stopped(settings: Settings, step: Callable[[str], None]) -> bool:
+    if any(server.pid is not None for server in embedded.status(settings.data_dir)):
+        step("stopping Postgres and Redis")
+    return embedded.stop(settings.data_dir)
 
 
 def _require_engines(settings: Settings) -> None:
@@ -135,6 +145,15 @@ def _programs(settings: Settings, steps: Steps, *, with_flower: bool) -> tuple[P
     return (CONTROL, BUILD, BEAT, flower_program(settings))
 
 
+def _start(installation: Installation, layout: Layout, steps: Steps) -> None:
+    try:
+        supervised.launch(layout, environment(installation.settings, layout, os.environ))
+        _until_ready(installation, layout, steps)
+    except BaseException:
+        supervised.stop(layout)
+        raise
+
+
 def _until_ready(installation: Installation, layout: Layout, steps: Steps) -> None:
     deadline = time.monotonic() + READY_SECONDS
     ended: dict[str, int] = {}
@@ -164,7 +183,7 @@ def _is_ready(installation: Installation, now: Mapping[str, Process]) -> bool:
 def _not_up(layout: Layout, program: str) -> ServiceUnavailable:
     words = supervised.last_words(layout, program) or ["it said nothing"]
     log = layout.log(program)
-    return ServiceUnavailable(program, words[-1], f"read {log}; to stop what did start, run: vibey down")
+    return ServiceUnavailable(program, words[-1], f"read {log}")
 
 
 def _again(settings: Settings, layout: Layout) -> Up:

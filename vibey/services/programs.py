@@ -1,11 +1,11 @@
 """Programs: what runs on one machine besides the servers, and supervisord's configuration for it.
 
-Everything lies in one folder, `processes` under the data folder: the configuration, supervisord's pid and socket, beat's
-schedule, and the logs. The configuration names that folder only as `%(here)s` and the interpreter only through the
-environment, so that no character of a path can mean something to its parser.
+Everything lies in one folder, `processes` under the data folder: the configuration, supervisord's pid and socket,
+beat's schedule, and the logs. The configuration names that folder only as `%(here)s` and the interpreter only through
+the environment, so that no character of a path can mean something to its parser.
 
-A worker's group is not signalled as a whole at a stop: its main process ends its children in good order, each run's tree
-included. What has not ended in time is killed as a group, and the runs' own supervisors then kill their trees.
+A worker's group is not signalled as a whole at a stop: its main process ends its children in good order, each run's
+tree included. What has not ended in time is killed as a group, and the runs' own supervisors then kill their trees.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PYTHON_VARIABLE = "VIBEY_PYTHON"
 # The kernel's limit is 104 bytes on macOS and 108 on Linux; supervisord first binds a name a pid longer.
 LONGEST_SOCKET = 90
 LOOPBACK = "127.0.0.1"
+FLOWER_CONFIGURATION = "flowerconfig.py"
 
 HEAD = """\
 ; Written anew by each start of `vibey up`.
@@ -92,13 +93,35 @@ class Program:
 
 CONTROL = Program(
     "control",
-    ("worker", "--queues", "vibey.control", "--hostname", "control@%h", "--concurrency", "2", "--loglevel", "INFO"),
+    (
+        "worker",
+        "--without-mingle",
+        "--without-gossip",
+        "--queues",
+        "vibey.control",
+        "--hostname",
+        "control@%h",
+        "--concurrency",
+        "2",
+        "--loglevel",
+        "INFO",
+    ),
     10,
     10,
 )
 BUILD = Program(
     "build",
-    ("worker", "--exclude-queues", "vibey.control", "--hostname", "build@%h", "--loglevel", "INFO"),
+    (
+        "worker",
+        "--without-mingle",
+        "--without-gossip",
+        "--exclude-queues",
+        "vibey.control",
+        "--hostname",
+        "build@%h",
+        "--loglevel",
+        "INFO",
+    ),
     20,
     20,
 )
@@ -107,8 +130,7 @@ BEAT = Program("beat", ("beat", "--schedule", "beat-schedule", "--loglevel", "IN
 
 def flower_program(settings: Settings) -> Program:
     """Flower on its port, on loopback and read-only."""
-    configuration = Path(vibey.__file__).parent / "flower" / "flowerconfig.py"
-    options = (f"--conf={configuration}", f"--address={LOOPBACK}", f"--port={settings.services.flower_port}")
+    options = (f"--conf={FLOWER_CONFIGURATION}", f"--address={LOOPBACK}", f"--port={settings.services.flower_port}")
     return Program("flower", ("flower", *options), 40, 5)
 
 
@@ -142,11 +164,13 @@ class Layout:
         return self.folder / f"{program}.log"
 
     def write(self, programs: tuple[Program, ...]) -> None:
-        """Write the configuration anew, making the folders it needs."""
+        """Write the configuration anew, Flower's too, making the folders it needs."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.parent.mkdir(mode=0o700, exist_ok=True)
         text = HEAD + "".join(program.section() for program in programs)
         self.configuration.write_text(text, encoding="utf-8")
+        own = Path(vibey.__file__).parent / "flower" / FLOWER_CONFIGURATION
+        (self.folder / FLOWER_CONFIGURATION).write_bytes(own.read_bytes())
 
 
 def environment(settings: Settings, layout: Layout, environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """Route: turn free slots and queued jobs into granted runs.
 
 One pass is one READ COMMITTED transaction. It locks the pool's engines, then their accounts and the
-rotation's credits, and counts live runs only after that, so the count is exact. It reads one head per group
-of the queue, asks the domain which groups have a taker, reads as many of their first jobs as could be
-taken, locks those that are still free (`SKIP LOCKED`), decides all of them in memory on the evolving world,
-and writes runs, credits, decisions, events and job states with a handful of set-based statements. Slot,
-token, credits, decision and event commit together or not at all.
+rotation's credits, and counts live runs only after the first, so the count is exact. It reads one head per
+group of the queue, asks the domain which groups have a taker, locks as many of their first jobs as could be
+taken and are free (`SKIP LOCKED`), decides all of them in memory on the evolving world, and writes runs,
+credits, decisions, events and job states with one set-based statement. Slot, token, credits, decision and
+event commit together or not at all.
 
 Only then one build message goes out per grant. The Redis lock around it spares two routers from doing the
 same work; when it is lost, the second one waits for the engines' rows and finds the slots taken.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from vibey.domain.decide import Assign, Request, World, decide_all, takers, wait
 from vibey.domain.snapshot import requirement_json, trace_json, world_json
 from vibey.services.pools import Trees
 from vibey.store import engines, jobs, runs
-from vibey.store.runs import Granted
+from vibey.store.runs import Granted, Grants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 PASSES = 50
+# After a pass that granted, one more notes why the rest waits. It costs about the same for no freed slot as for
+# fifty, so slots freed meanwhile are let gather for it.
+GATHER_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,7 @@ def route(installation: Installation, pool: str) -> int:
 
 
 def grant_freed(installation: Installation, pool: str) -> int:
-    """Try one pass at once, from a task that has just freed a slot; leave it to a router that is at work."""
-    if installation.wakeups.is_routing(pool):
-        return 0
+    """Try one pass at once, from a task that has just freed a slot; leave it to whoever is routing its engines now."""
     passed = run_pass(installation, pool, wait=False)
     if passed is None or passed.again:
         installation.wake(pool)
@@ -96,10 +98,14 @@ def _until_settled(installation: Installation, pool: str, router: str) -> int:
     for _ in range(PASSES):
         installation.wakeups.go_on(pool, router)
         passed = run_pass(installation, pool)
-        if passed is None or not passed.granted:
+        if passed is None:
             break
         installation.send(passed.granted)
         granted += len(passed.granted)
+        if not passed.granted:
+            break
+        if not passed.again:
+            time.sleep(GATHER_SECONDS)
     return granted
 
 
@@ -113,16 +119,15 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     granted: tuple[Granted, ...] = ()
     again = False
     if queue.wanted:
-        chosen = jobs.heads(connection, pool, queue.wanted, BATCH)
-        granted, asked = _grant(connection, installation, world, queue, chosen)
-        again = asked >= BATCH or len(granted) < asked
+        chosen, asked = jobs.heads(connection, pool, queue.wanted, BATCH)
+        granted = _grant(connection, installation, world, queue, chosen)
+        again = asked is None or asked >= BATCH or len(granted) < asked
     _note_waiting(connection, pool, queue)
     return Passed(granted, again)
 
 
 def _world(connection: Connection, installation: Installation, trees: Trees, names: Sequence[str]) -> World:
     timing = installation.timing
-    engines.LOCK_ACCOUNTS.all(connection, names=list(names))
     fleet = engines.fleet(connection, names, presence_ms=timing.presence_ms, half_life_ms=timing.half_life_ms)
     tree = trees.build(fleet.engines)
     credits = runs.locked_credits(connection, trees.keys(tree))
@@ -149,22 +154,33 @@ def _grant(
     world: World,
     queue: Queue,
     chosen: Sequence[jobs.Head],
-) -> tuple[tuple[Granted, ...], int]:
-    """Decide the chosen jobs that are still free and write what was assigned; also says how many were looked at."""
+) -> tuple[Granted, ...]:
+    """Decide the chosen jobs, which are locked, and write what was assigned."""
     requirements = {group.key: group.requirement for group in queue.groups}
-    free = jobs.lock_queued(connection, [head.job_id for head in chosen])
-    requests = [
-        Request(head.job_id, head.attempt + 1, requirements[head.key]) for head in chosen if head.job_id in free
-    ]
+    requests = [Request(head.job_id, head.attempt + 1, requirements[head.key]) for head in chosen]
     assigned = [each for each in decide_all(requests, world) if isinstance(each, Assign)]
     if not assigned:
-        return (), len(chosen)
-    rows = [_row(number, decision) for number, decision in enumerate(assigned)]
-    made = runs.grant(connection, world.pool.key, json.dumps(world_json(world)), rows, installation.timing.lease_ms)
-    _save_rotation(connection, assigned)
+        return ()
+    made = runs.grant(connection, _grants(world, assigned), installation.timing.lease_ms)
     _save_probes(connection, assigned, {row.job_id: row.id for row in made})
     by_job = {decision.request.job_id: decision for decision in assigned}
-    return tuple(_granted(row, by_job[row.job_id]) for row in made), len(chosen)
+    return tuple(_granted(row, by_job[row.job_id]) for row in made)
+
+
+def _grants(world: World, assigned: Sequence[Assign]) -> Grants:
+    # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
+    rows = [json.dumps(_row(number, decision)) for number, decision in enumerate(assigned)]
+    credits: dict[tuple[str, str], int] = {}
+    picks: dict[str, int] = {}
+    expected: dict[str, int] = {}
+    for decision in assigned:
+        picks[decision.engine.name] = picks.get(decision.engine.name, 0) + 1
+        for step in decision.selection.steps:
+            for key, after in zip(step.members, step.after, strict=True):
+                credits[step.pool, key] = after
+        for name, share in decision.selection.offered().items():
+            expected[name] = expected.get(name, 0) + share
+    return Grants(world.pool.key, world_json(world), rows, credits, picks, expected)
 
 
 def _row(number: int, decision: Assign) -> dict[str, Any]:
@@ -184,21 +200,6 @@ def _row(number: int, decision: Assign) -> dict[str, Any]:
 def _granted(row: Any, decision: Assign) -> Granted:  # noqa: ANN401  a database row
     requirement = decision.request.requirement
     return Granted(row.id, row.token, row.job_id, row.engine, requirement.project, decision.request.attempt)
-
-
-def _save_rotation(connection: Connection, assigned: Sequence[Assign]) -> None:
-    credits: dict[tuple[str, str], int] = {}
-    picks: dict[str, int] = {}
-    expected: dict[str, int] = {}
-    for decision in assigned:
-        picks[decision.engine.name] = picks.get(decision.engine.name, 0) + 1
-        for step in decision.selection.steps:
-            for key, after in zip(step.members, step.after, strict=True):
-                credits[step.pool, key] = after
-        for name, share in decision.selection.offered().items():
-            expected[name] = expected.get(name, 0) + share
-    runs.set_credits(connection, credits)
-    engines.count_selected(connection, picks, expected)
 
 
 def _save_probes(connection: Connection, assigned: Sequence[Assign], run_of: dict[int, int]) -> None:

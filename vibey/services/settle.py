@@ -94,7 +94,7 @@ def hand_over(installation: Installation, pool: str, slots: int) -> None:
     """Grant what a settled run has freed, in the way that suits the engine's number of slots."""
     if slots <= DIRECT_SLOTS:
         grant_freed(installation, pool)
-    elif not installation.wakeups.is_routing(pool):
+    else:
         installation.wake(pool)
 
 
@@ -154,8 +154,9 @@ class _Stale(Exception):
 
 def _succeed(installation: Installation, held: Held, outcome: Success, tail: str | None) -> Settlement | None:
     settled = settlement.settle(held.job, outcome, backoff_ms=0)
-    row = end_row(held.key, settled, key_of(held, settled), outcome, tail)
-    ended = installation.database.statement(lambda connection: runs.end(connection, [row], pristine=held.account))
+    ended = installation.database.statement(
+        lambda connection: runs.finish(connection, held.key, held.job.job_id, held.account, outcome, tail)
+    )
     if not ended:
         return _in_full(installation, held, outcome, tail)
     if held.session:

@@ -11,7 +11,7 @@ from vibey.services.wording import engine_detail, instant, reason_of
 from vibey.store.engines import circuit_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
+    from vibey.store.statement import Row
 
 View = dict[str, Any]
 

@@ -21,10 +21,10 @@ from vibey.store.ledger import Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sqlalchemy import Connection, Row
-
     from vibey.services.installation import Installation
     from vibey.services.view_rows import View
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 LIMIT = 10_000
@@ -140,6 +140,22 @@ def status(installation: Installation, project: str = "default", environ: Mappin
     return _viewed(installation, read)
 
 
+def project(installation: Installation, name: str, environ: Mapping[str, str] | None = None) -> View:
+    """One project's own dispatch policy, and the one in force under the environment: `policy` and `effective`."""
+    variables = os.environ if environ is None else environ
+    return _viewed(installation, lambda connection: _policy(projects.named(connection, name), variables))
+
+
+def all_projects(installation: Installation, environ: Mapping[str, str] | None = None) -> View:
+    """Every project, by name, with its policy: `projects`."""
+    variables = os.environ if environ is None else environ
+
+    def read(connection: Connection) -> View:
+        return {"projects": [_policy(found, variables) for found in projects.every(connection)]}
+
+    return _viewed(installation, read)
+
+
 def workers(installation: Installation) -> View:
     """Workers seen within the hour: `workers`, by name."""
     return _viewed(installation, lambda connection: {"workers": _workers(connection, installation)})
@@ -193,6 +209,11 @@ def _engine_name(connection: Connection, name: str | None) -> str | None:
     if name is not None and not views.HAS_ENGINE.scalar(connection, name=name):
         raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
     return name
+
+
+def _policy(found: projects.Project, environ: Mapping[str, str]) -> View:
+    own = ProjectPolicy.from_json(found.policy)
+    return {"project": found.name, "policy": own.to_json(), "effective": own.overlaid(environ).to_json()}
 
 
 def _next(rows: Sequence[Row[Any]], limit: int) -> int | None:

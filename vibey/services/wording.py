@@ -9,7 +9,7 @@ from vibey.domain.offer import WaitReason
 from vibey.domain.settlement import JobState
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
+    from vibey.store.statement import Row
 
 NOT_LOOKED_AT = "not looked at yet"
 WAITS = {

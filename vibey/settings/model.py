@@ -190,7 +190,7 @@ class EngineSettings(Table):
     ) = None
     api_key_file: AbsolutePath | None = None
     env: Annotated[tuple[str, ...], PlainValidator(Words("environment variable names", _VARIABLE_PATTERN))] = ()
-    stall_seconds: PositiveSeconds = 600
+    stall_seconds: PositiveSeconds | None = None
     workspace_roots: Annotated[tuple[Path, ...], PlainValidator(Locations())] = ()
 
 

@@ -3,6 +3,9 @@
 A connection is never shared across a fork: each process that touches the database makes its own engine on
 first use, keyed by its pid. No transaction spans outside work, and the server ends one that idles.
 
+The driver is in autocommit mode throughout and transactions are begun in SQL: switching a connection between
+the driver's modes would cost a question to the server each time, and such questions are most of what a job costs.
+
 Retried are deadlocks, serialisation failures, lock time-outs and lost connections, always as a whole
 transaction, so what is passed to `run` must be safe to repeat even when its first try did commit and only
 the answer was lost. Work that is not safe to repeat uses `begin`, which tries once.
@@ -19,6 +22,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from vibey.domain.errors import ServiceUnavailable
+from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +33,15 @@ RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
 SESSION_OPTIONS = (
     "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s"
 )
+PING = Statement("ping", "whether the server answers", "select 1")
+# Plans of prepared statements are kept while a queue grows from nothing to a million: none may be one for small tables.
+BEGIN = Statement(
+    "begin",
+    "begin a transaction, in which rows are reached through indexes",
+    "begin isolation level read committed; set local enable_seqscan = off",
+)
+COMMIT = Statement("commit", "commit a transaction", "commit")
+ROLLBACK = Statement("rollback", "undo a transaction", "rollback")
 REMEDY = "check that it runs and that database_url is right, or run: vibey up"
 TRIES = 4
 PAUSE_SECONDS = 0.05
@@ -48,20 +61,19 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One transaction, committed on leaving and rolled back on an error; tried once."""
-        with translated(), self._engine().begin() as connection:
+        """One transaction, committed on leaving and rolled back on an error; tried once, so on a tried connection."""
+        with translated(), self._answering() as connection, _transaction(connection):
             yield connection
 
     @contextmanager
     def autocommit(self) -> Iterator[Connection]:
         """A connection on which every statement is a transaction of its own: one round trip each."""
-        engine = self._engine().execution_options(isolation_level="AUTOCOMMIT")
-        with translated(), engine.connect() as connection:
+        with translated(), self._engine().connect() as connection:
             yield connection
 
     def run(self, work: Callable[[Connection], T]) -> T:
         """Run repeatable work in one transaction, trying the whole again when the database asks for it."""
-        return _retrying(self.begin, work)
+        return _retrying(self._begin_untried, work)
 
     def statement(self, work: Callable[[Connection], T]) -> T:
         """Run one repeatable statement as its own transaction, trying again when the database asks for it."""
@@ -72,6 +84,23 @@ class Database:
         for pid, engine in self._engines.items():
             engine.dispose(close=pid == os.getpid())
         self._engines = {}
+
+    @contextmanager
+    def _begin_untried(self) -> Iterator[Connection]:
+        with translated(), self._engine().connect() as connection, _transaction(connection):
+            yield connection
+
+    def _answering(self) -> Connection:
+        """A connection that answers: one from the pool may have died with the server before this one."""
+        connection = self._engine().connect()
+        try:
+            PING.run(connection)
+        except DBAPIError as error:
+            connection.close()
+            if not error.connection_invalidated:
+                raise
+            connection = self._engine().connect()
+        return connection
 
     def _engine(self) -> Engine:
         pid = os.getpid()
@@ -91,7 +120,30 @@ def _connected(url: str, pool_size: int) -> Engine:
         "keepalives_count": 3,
         "application_name": f"vibey-{os.getpid()}",
     }
-    return create_engine(url, pool_size=pool_size, max_overflow=20, connect_args=arguments)
+    return create_engine(
+        url, pool_size=pool_size, max_overflow=20, isolation_level="AUTOCOMMIT", connect_args=arguments
+    )
+
+
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    BEGIN.run(connection)
+    try:
+        yield
+    except BaseException:
+        _roll_back(connection)
+        raise
+    COMMIT.run(connection)
+
+
+def _roll_back(connection: Connection) -> None:
+    """End a failed transaction; a connection that cannot even do that is thrown away."""
+    if connection.invalidated:
+        return
+    try:
+        ROLLBACK.run(connection)
+    except DBAPIError:
+        connection.invalidate()
 
 
 def _retrying(opened: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]) -> T:

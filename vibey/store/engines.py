@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,26 +22,18 @@ LOCK = Statement(
     "engine-lock",
     "lock a pool's engines, waiting for whoever holds them",
     f"select name from engines where {_POOL_FILTER} order by name for no key update",  # noqa: S608  constant
+    prepared=True,
 )
 LOCK_FREE = Statement(
     "engine-lock-free",
-    "lock a pool's engines as far as nobody holds them",
-    f"select name from engines where {_POOL_FILTER} order by name for no key update skip locked",  # noqa: S608
-)
-NAMES = Statement(
-    "engine-names",
-    "a pool's engines",
-    f"select name from engines where {_POOL_FILTER} order by name",  # noqa: S608
-)
-LOCK_ACCOUNTS = Statement(
-    "account-lock",
-    "lock the accounts behind some engines",
-    """select name from accounts where name in (select account from engines where name = any(%(names)s))
-       order by name for no key update""",
+    "lock a pool's engines as far as nobody holds them; with each, how many there are in all",
+    f"""select name, (select count(*) from engines where {_POOL_FILTER}) as everything
+        from engines where {_POOL_FILTER} order by name for no key update skip locked""",  # noqa: S608  constant
+    prepared=True,
 )
 FACTS = Statement(
     "engine-facts",
-    "everything routing knows of some engines; after the locks, so that the count of live runs is exact",
+    "lock accounts and read all routing knows of some locked engines, so that the count of live runs is exact",
     """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
               e.enabled and not e.paused as enabled, e.installed, e.conformant, a.login_ok,
               coalesce(e.busy_until > clock_timestamp(), false) as busy,
@@ -50,21 +41,16 @@ FACTS = Statement(
               (extract(epoch from a.probe_at) * 1000)::bigint as probe_at_ms,
               (extract(epoch from a.failure_at) * 1000)::bigint as failure_at_ms,
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
-              exists (select 1 from runs r where r.id = a.probe_run_id and r.ended_at is null) as probing,
+              a.probe_run_id is not null and not exists (
+                select 1 from runs r where r.id = a.probe_run_id and r.ended_at is not null) as probing,
               coalesce(live.n, 0) as in_use,
               exists (select 1 from workers w where e.name = any(w.engines)
                       and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as staffed
        from engines e join accounts a on a.name = e.account
        left join (select engine, count(*)::int as n from runs where ended_at is null and engine = any(%(names)s)
                   group by engine) live on live.engine = e.name
-       where e.name = any(%(names)s) order by e.ordinal, e.name""",
-)
-COUNT_SELECTED = Statement(
-    "engine-count-selected",
-    "add a pass's picks and offered shares to its engines, which are locked",
-    """update engines e set selected_count = e.selected_count + r.picks, expected = e.expected + r.expected
-       from json_to_recordset(%(rows)s::json) as r(name text, picks bigint, expected numeric)
-       where e.name = r.name""",
+       where e.name = any(%(names)s) order by a.name, e.name for no key update of a""",
+    prepared=True,
 )
 SET_PROBE = Statement(
     "account-set-probe",
@@ -142,14 +128,14 @@ def lock(connection: Connection, names: Sequence[str] | None, *, wait: bool) -> 
     wanted = None if names is None else list(names)
     if wait:
         return [row.name for row in LOCK.all(connection, names=wanted)]
-    locked = [row.name for row in LOCK_FREE.all(connection, names=wanted)]
-    everything = [row.name for row in NAMES.all(connection, names=wanted)]
-    return locked if locked == everything else None
+    locked = LOCK_FREE.all(connection, names=wanted)
+    return [row.name for row in locked] if locked and len(locked) == locked[0].everything else None
 
 
 def fleet(connection: Connection, names: Sequence[str], *, presence_ms: int, half_life_ms: int) -> Fleet:
-    """The facts of these engines at this instant, in declared order."""
-    rows = FACTS.all(connection, names=list(names), presence_ms=presence_ms)
+    """The facts of these engines, which are locked, in declared order; locks their accounts."""
+    locked = FACTS.all(connection, names=list(names), presence_ms=presence_ms)
+    rows = sorted(locked, key=lambda row: (row.ordinal, row.name))
     engines = tuple(_facts(row, half_life_ms) for row in rows)
     in_use = {row.name: row.in_use for row in rows}
     probing = frozenset(row.account for row in rows if row.probing)
@@ -212,10 +198,3 @@ def set_circuit(connection: Connection, circuit: Circuit) -> None:
         probe_at_ms=circuit.probe_at_ms,
         failure_at_ms=circuit.failure_at_ms,
     )
-
-
-def count_selected(connection: Connection, picks: dict[str, int], expected: dict[str, int]) -> None:
-    """Add picks, and shares offered in units of 10^-12 of a pick, to locked engines."""
-    rows = [{"name": name, "picks": picks.get(name, 0), "expected": share} for name, share in expected.items()]
-    if rows:
-        COUNT_SELECTED.run(connection, rows=json.dumps(rows))

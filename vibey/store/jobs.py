@@ -66,23 +66,27 @@ GROUPS = Statement(
        left join group_states g on g.pool = %(pool)s and g.requirement_key = head.requirement_key
        left join sessions s on s.pool = %(pool)s and s.class = '' and s.session = head.session
          and s.expires_at > clock_timestamp()""",
+    prepared=True,
 )
 HEADS = Statement(
     "job-heads",
-    "the first due jobs of some groups, as many of each as could be taken, in queue order",
-    """select j.id, j.requirement_key, j.attempt
-       from unnest(%(keys)s::bigint[], %(limits)s::int[]) as g(key, n)
-       cross join lateral (
+    "lock the first due jobs of some groups, as many of each as could be taken, leaving out any that someone holds",
+    """with heads as materialized (
+         select j.id
+         from unnest(%(keys)s::bigint[], %(limits)s::int[]) as g(key, n)
+         cross join lateral (
+           select id, priority from jobs
+           where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
+           order by priority desc, id limit g.n) j
+         order by j.priority desc, j.id limit %(limit)s),
+       locked as materialized (
          select id, requirement_key, attempt, priority from jobs
-         where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
-         order by priority desc, id limit g.n) j
-       order by j.priority desc, j.id limit %(limit)s""",
-)
-LOCK_QUEUED = Statement(
-    "job-lock-queued",
-    "lock the chosen jobs, leaving out any that someone holds or has moved",
-    """select id from jobs where id = any(%(ids)s) and state = 'queued' and not_before is null
-       order by id for no key update skip locked""",
+         where id = any(array(select id from heads)) and state = 'queued' and not_before is null
+           and requirement_key = any(%(keys)s::bigint[])
+         order by id for no key update skip locked)
+       select id, requirement_key, attempt, (select count(*) from heads) as asked
+       from locked order by priority desc, id""",
+    prepared=True,
 )
 LOCK = Statement(
     "job-lock",
@@ -197,7 +201,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A due job near the front of its group."""
+    """A due job near the front of its group, locked."""
 
     job_id: int
     key: int
@@ -239,14 +243,14 @@ def groups(connection: Connection, pool: str) -> list[Group]:
     ]
 
 
-def heads(connection: Connection, pool: str, wanted: Sequence[tuple[int, int]], limit: int) -> list[Head]:
-    """The first due jobs of each (group key, how many), merged in queue order, at most `limit`."""
+def heads(
+    connection: Connection, pool: str, wanted: Sequence[tuple[int, int]], limit: int
+) -> tuple[list[Head], int | None]:
+    """Lock the first due jobs of each (group key, how many), merged in queue order, at most `limit`.
+
+    Returns those that nobody holds, and how many there were, None when all of them are held.
+    """
     keys = [key for key, _ in wanted]
     limits = [count for _, count in wanted]
     found = HEADS.all(connection, pool=pool, keys=keys, limits=limits, limit=limit)
-    return [Head(row.id, row.requirement_key, row.attempt) for row in found]
-
-
-def lock_queued(connection: Connection, ids: Sequence[int]) -> frozenset[int]:
-    """Lock those of the jobs that are still queued and free, and return their ids."""
-    return frozenset(row.id for row in LOCK_QUEUED.all(connection, ids=list(ids)))
+    return [Head(row.id, row.requirement_key, row.attempt) for row in found], found[0].asked if found else None

@@ -7,7 +7,7 @@ second delivery of the same message, changes nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
+    from vibey.domain.outcome import Success
+
+# Up to so many rows, planning a grant takes longer than carrying it out.
+FEW = 50
 GRANT = Statement(
     "run-grant",
-    "carry out a pass: runs, decisions, events and job states, all at once; jobs and engines are locked",
+    "carry out a pass: runs, decisions, events, job states and the rotation, all at once; jobs and engines are locked",
     """with rows as materialized (
          select * from json_to_recordset(%(rows)s::json) as r(
            n int, job_id bigint, engine text, account text, attempt int, outcome text, tier text,
            requirement json, trace json)),
+       pass as (
+         insert into passes (pool, world) values (%(pool)s, %(world)s::jsonb) returning id),
        granted as (
          insert into runs (job_id, engine, account, attempt, why, lease_expires_at)
          select job_id, engine, account, attempt, outcome,
@@ -37,20 +43,25 @@ GRANT = Statement(
          returning j.id, j.project_id),
        decided as (
          insert into decisions (pass_id, ordinal, job_id, run_id, attempt, outcome, engine, tier, requirement, trace)
-         select %(pass_id)s, r.n, r.job_id, g.id, r.attempt, r.outcome, r.engine, r.tier, r.requirement, r.trace
-         from rows r join granted g using (job_id) order by r.n),
+         select pass.id, r.n, r.job_id, g.id, r.attempt, r.outcome, r.engine, r.tier, r.requirement, r.trace
+         from pass, rows r join granted g using (job_id) order by r.n),
        noted as (
          insert into ledger (kind, project_id, job_id, run_id, engine, data)
          select 'RunGranted', m.project_id, r.job_id, g.id, r.engine,
                 json_build_object('why', r.outcome, 'attempt', r.attempt)::jsonb
-         from rows r join granted g using (job_id) join moved m on m.id = r.job_id order by r.n)
+         from rows r join granted g using (job_id) join moved m on m.id = r.job_id order by r.n),
+       rotated as (
+         insert into credits (pool, member, credit)
+         select pool, member, credit
+         from json_to_recordset(%(credits)s::json) as c(pool text, member text, credit bigint)
+         on conflict (pool, member) do update set credit = excluded.credit),
+       counted as (
+         update engines e set selected_count = e.selected_count + c.picks, expected = e.expected + c.expected
+         from json_to_recordset(%(counts)s::json) as c(name text, picks bigint, expected numeric)
+         where e.name = c.name)
        select g.id, g.token, g.job_id, g.engine from granted g order by g.id""",
 )
-PASS = Statement(
-    "pass-insert",
-    "keep the world a pass decided on",
-    "insert into passes (pool, world) values (%(pool)s, %(world)s::jsonb) returning id",
-)
+GRANT_FEW = replace(GRANT, name="run-grant-few", prepared=True)
 START = Statement(
     "run-start",
     "granted to running, by token; asking again with the same holder gives the same answer",
@@ -75,6 +86,7 @@ START = Statement(
               extract(epoch from job.deadline_at - clock_timestamp())::float as deadline_seconds,
               exists (select 1 from runs lost where lost.job_id = job.id and lost.state = 'lost') as was_lost
        from started, job join projects p on p.id = job.project_id""",
+    prepared=True,
 )
 RENEW = Statement(
     "run-renew",
@@ -95,9 +107,6 @@ END = Statement(
            reason text, result jsonb, event text)),
        held as materialized (
          select id from jobs where id in (select job_id from runs join rows on runs.id = rows.run_id)
-           and (%(pristine)s::text is null or exists (
-             select 1 from accounts where name = %(pristine)s and open_reason is null and failure = 0
-               and failures_in_a_row = 0))
          order by id for no key update),
        ended as (
          update runs r set state = rows.run_state, ended_at = clock_timestamp(),
@@ -124,7 +133,34 @@ END = Statement(
                 jsonb_strip_nulls(jsonb_build_object('run', ended.state, 'reason', nullif(rows.reason, ''),
                   'delay_ms', nullif(rows.delay_ms, 0), 'cost_usd', ended.cost_usd))
          from moved join ended on ended.job_id = moved.id join rows on rows.run_id = ended.id)
-       select ended.id, moved.id as job_id, moved.pool, ended.engine from ended join moved on moved.id = ended.job_id""",
+       select ended.id, moved.id as job_id, moved.pool, ended.engine
+       from ended join moved on moved.id = ended.job_id""",
+)
+FINISH = Statement(
+    "run-finish",
+    "what END does for the one run that succeeded, on an account with nothing against it, by key and without JSON rows",
+    """with held as materialized (
+         select id from jobs where id = %(job)s and exists (
+           select 1 from accounts where name = %(account)s and open_reason is null and failure = 0
+             and failures_in_a_row = 0)
+         for no key update),
+       ended as (
+         update runs r set state = 'succeeded', ended_at = clock_timestamp(), cost_usd = %(cost_usd)s,
+                tokens_in = %(tokens_in)s, tokens_out = %(tokens_out)s,
+                output_tail = coalesce(%(output_tail)s, r.output_tail)
+         from held where r.id = %(run)s and r.token = %(token)s and r.ended_at is null and r.job_id = held.id
+         returning r.id, r.job_id, r.engine, r.cost_usd),
+       moved as (
+         update jobs j set state = 'succeeded', run_id = null, reason = 'succeeded', result = %(result)s::jsonb,
+                ended_at = clock_timestamp()
+         from ended where j.id = %(job)s and j.id = ended.job_id and j.run_id = ended.id
+         returning j.id, j.project_id)
+       insert into ledger (kind, project_id, job_id, run_id, engine, data)
+       select 'JobSucceeded', moved.project_id, moved.id, ended.id, ended.engine,
+              jsonb_strip_nulls(jsonb_build_object('run', 'succeeded', 'reason', 'succeeded',
+                'cost_usd', ended.cost_usd))
+       from moved, ended returning job_id""",
+    prepared=True,
 )
 LOCK_EXPIRED_JOBS = Statement(
     "run-lock-expired-jobs",
@@ -179,18 +215,12 @@ SET_SESSION = Statement(
        values (%(pool)s, '', %(session)s, %(engine)s, clock_timestamp() + %(ttl_s)s * interval '1 second')
        on conflict (pool, class, session) do update set engine = excluded.engine, expires_at = excluded.expires_at""",
 )
-UPSERT_CREDITS = Statement(
-    "credit-set",
-    "write the rotation's new state; the pool's engines are locked",
-    """insert into credits (pool, member, credit)
-       select pool, member, credit from json_to_recordset(%(rows)s::json) as r(pool text, member text, credit bigint)
-       on conflict (pool, member) do update set credit = excluded.credit""",
-)
 LOCK_CREDITS = Statement(
     "credit-lock",
     "lock and read the rotation's state of some pools",
     """select pool, member, credit from credits where pool = any(%(pools)s)
        order by pool, member for no key update""",
+    prepared=True,
 )
 SET_GROUPS = Statement(
     "group-set",
@@ -204,6 +234,22 @@ CLEAR_GROUPS = Statement(
     "forget why some groups waited",
     "delete from group_states where pool = %(pool)s and requirement_key = any(%(keys)s)",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What a pass decided: the world it started from, its assignments, and the rotation after it.
+
+    `rows` are JSON, one per assignment (see GRANT). `credits` are by (pool, member); they and `expected`, the shares
+    offered to each engine, are in units of 10^-12 of a pick.
+    """
+
+    pool: str
+    world: dict[str, Any]
+    rows: Sequence[str]
+    credits: dict[tuple[str, str], int]
+    picks: dict[str, int]
+    expected: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,20 +295,45 @@ def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
     )
 
 
-def grant(
-    connection: Connection, pool: str, world: str, rows: Sequence[dict[str, Any]], lease_ms: int
-) -> Sequence[Row[Any]]:
+def grant(connection: Connection, grants: Grants, lease_ms: int) -> Sequence[Row[Any]]:
     """Carry out a pass's assignments; returns `id`, `token`, `job_id`, `engine` of each run made."""
-    pass_id = PASS.scalar(connection, pool=pool, world=world)
-    return GRANT.all(connection, rows=json.dumps(rows), pass_id=pass_id, lease_ms=lease_ms)
+    credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
+    picks = grants.picks
+    counts = [{"name": name, "picks": picks.get(name, 0), "expected": share} for name, share in grants.expected.items()]
+    statement = GRANT_FEW if len(grants.rows) <= FEW else GRANT
+    return statement.all(
+        connection,
+        pool=grants.pool,
+        world=json.dumps(grants.world),
+        rows=f"[{','.join(grants.rows)}]",
+        credits=json.dumps(credits),
+        counts=json.dumps(counts),
+        lease_ms=lease_ms,
+    )
 
 
-def end(connection: Connection, rows: Sequence[dict[str, Any]], *, pristine: str | None = None) -> Sequence[Row[Any]]:
-    """End runs; returns a row (`id`, `job_id`, `pool`, `engine`) for each that really was ended by this.
+def finish(
+    connection: Connection, run: tuple[int, int], job: int, account: str, outcome: Success, tail: str | None
+) -> bool:
+    """End one run (id, token) as succeeded; False when its token is stale or its account has something against it."""
+    done = FINISH.first(
+        connection,
+        run=run[0],
+        token=run[1],
+        job=job,
+        account=account,
+        result=None if outcome.result is None else json.dumps(outcome.result),
+        cost_usd=outcome.cost_usd,
+        tokens_in=outcome.tokens_in,
+        tokens_out=outcome.tokens_out,
+        output_tail=tail,
+    )
+    return done is not None
 
-    With `pristine`, nothing is ended unless that account has nothing against it.
-    """
-    return END.all(connection, rows=json.dumps(rows), pristine=pristine)
+
+def end(connection: Connection, rows: Sequence[dict[str, Any]]) -> Sequence[Row[Any]]:
+    """End runs; returns a row (`id`, `job_id`, `pool`, `engine`) for each that really was ended by this."""
+    return END.all(connection, rows=json.dumps(rows))
 
 
 def lock_expired(connection: Connection, lease_ms: int, limit: int = 500) -> list[Expired]:
@@ -277,13 +348,6 @@ def locked_credits(connection: Connection, pools: Sequence[str]) -> dict[tuple[s
     """The rotation's state of some pools, locked."""
     rows = LOCK_CREDITS.all(connection, pools=list(pools))
     return {(row.pool, row.member): row.credit for row in rows}
-
-
-def set_credits(connection: Connection, credits: dict[tuple[str, str], int]) -> None:
-    """Write credits by (pool, member)."""
-    rows = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in credits.items()]
-    if rows:
-        UPSERT_CREDITS.run(connection, rows=json.dumps(rows))
 
 
 def note_groups(connection: Connection, pool: str, reasons: dict[int, str], cleared: Sequence[int]) -> None:

@@ -1,8 +1,16 @@
-"""Statement: one piece of SQL with a name and a purpose. All SQL of the project is made of these."""
+"""Statement: one piece of SQL with a name and a purpose. All SQL of the project is made of these.
+
+The server parses and plans a statement anew each time it is sent, and for a small one that is most of the work.
+One marked `prepared` is parsed once per connection and planned at most a few times. That is for statements that
+reach their rows by key, whose plan is right whatever the tables have grown to; the others are better planned for
+the tables as they are.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row
@@ -10,10 +18,11 @@ from sqlalchemy import Row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection
-
+    from sqlalchemy import Connection, CursorResult
 
 __all__ = ["Row", "Statement"]
+
+PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 @dataclass(frozen=True)
@@ -23,24 +32,45 @@ class Statement:
     name: str
     purpose: str
     sql: str
+    prepared: bool = False
     _text: str = field(init=False, repr=False)
+    _preparation: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Compose the text sent to the server once."""
-        object.__setattr__(self, "_text", f"/* vibey:{self.name} */ {self.sql}")
+        text = f"/* vibey:{self.name} */ {self.sql}"
+        preparation = ""
+        if self.prepared:
+            # Two versions of the code may share a connection pooler: the name stands for this very text.
+            known = f'"vibey:{self.name}:{blake2b(text.encode(), digest_size=4).hexdigest()}"'
+            parameters = list(dict.fromkeys(PARAMETER.findall(text)))
+            numbered = PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", text)
+            preparation = f"prepare {known} as {numbered}"
+            text = f"execute {known} ({', '.join(f'%({each})s' for each in parameters)})"
+        object.__setattr__(self, "_text", text)
+        object.__setattr__(self, "_preparation", preparation)
 
     def all(self, connection: Connection, **values: object) -> Sequence[Row[Any]]:
         """Run it and return every row."""
-        return connection.exec_driver_sql(self._text, values).all()
+        return self._sent(connection, values).all()
 
     def first(self, connection: Connection, **values: object) -> Row[Any] | None:
         """Run it and return the first row, or None when there is none."""
-        return connection.exec_driver_sql(self._text, values).first()
+        return self._sent(connection, values).first()
 
     def scalar(self, connection: Connection, **values: object) -> Any:  # noqa: ANN401  any column type
         """Run it and return the first column of the first row, or None."""
-        return connection.exec_driver_sql(self._text, values).scalar()
+        return self._sent(connection, values).scalar()
 
     def run(self, connection: Connection, **values: object) -> int:
         """Run it for its effect and return how many rows it touched."""
-        return connection.exec_driver_sql(self._text, values).rowcount
+        return self._sent(connection, values).rowcount
+
+    def _sent(self, connection: Connection, values: dict[str, object]) -> CursorResult[Any]:
+        if self.prepared:
+            # SQLAlchemy keeps `info` as long as the driver's connection, and so the session, lives.
+            known = connection.info.setdefault("vibey.prepared", set())
+            if self._text not in known:
+                connection.exec_driver_sql(self._preparation)
+                known.add(self._text)
+        return connection.exec_driver_sql(self._text, values)

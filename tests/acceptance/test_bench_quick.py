@@ -1,0 +1,61 @@
+"""`vibey bench --quick --json`: every row can be measured on this machine; how quick it is, is not judged here."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibey.bench.suite import FAMILIES
+from vibey.cli.bench import ROWS
+
+ROOT = Path(__file__).parents[2]
+# It waits for workers to start, on whatever machine this is.
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder the bench works under."""
+    return tmp_path_factory.mktemp("bench")
+
+
+@pytest.fixture(scope="module")
+def report(scratch: Path) -> dict[str, Any]:
+    """What one quick bench reported."""
+    command = [sys.executable, "-m", "vibey.cli.main", "bench", "--quick", "--json", "--directory", str(scratch)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=380, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_every_row_has_figures_that_are_finite_and_positive(report: dict[str, Any]) -> None:
+    """Each family reports, and no figure of any is zero, negative or not a number."""
+    assert {row["row"] for row in report["rows"]} == set(FAMILIES)
+    for row in report["rows"]:
+        for sample in row["samples"]:
+            assert math.isfinite(sample), row
+            assert sample > 0, row
+
+
+def test_the_machine_is_named(report: dict[str, Any]) -> None:
+    """A figure means nothing without the machine it was measured on."""
+    assert report["machine"]["cores"] >= 1
+    assert all(report["machine"][part] for part in ("cpu", "memory_gib", "python", "postgres", "redis", "celery"))
+
+
+def test_nothing_is_left_behind(report: dict[str, Any], scratch: Path) -> None:
+    """The scratch folder is gone, and with it servers and workers."""
+    assert report["quick"]
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_command_offers_every_family() -> None:
+    """The rows that can be asked for by name are the ones there are."""
+    assert tuple(FAMILIES) == ROWS

@@ -1,0 +1,166 @@
+"""`vibey up` and `vibey down` as a person uses them: real servers, workers and programs in a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.support.cli import write_config
+from tests.support.wait import until
+from vibey import embedded
+from vibey.embedded.processes import free_port
+from vibey.services import supervised
+from vibey.services.programs import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+ENGINES = """
+flower_port = {port}
+[engines]
+lease_seconds = 3
+paid_fallback = "count"
+[engine.left]
+kind = "command"
+tier = "local"
+argv = ["sh", "-c", "cat > /dev/null; echo from the left"]
+[engine.right]
+kind = "command"
+tier = "local"
+argv = ["sh", "-c", "cat > /dev/null; sleep 600"]
+capabilities = ["patience"]
+"""
+
+
+class Machine:
+    """`vibey` in a folder, each command a process of its own, as from a shell."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write the configuration; nothing is started."""
+        self.data_dir = folder / "a folder; of #data"
+        self.layout = Layout(self.data_dir)
+        more = ENGINES.format(port=free_port())
+        self._config = write_config(folder / "vibey.toml", {"data_dir": self.data_dir.name}, more)
+        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": str(self._config)}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command and leave it running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "vibey.cli.main", *arguments],
+            cwd=self._config.parent,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Run a command to its end; its output."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=110)
+        assert process.returncode == code, (arguments, out, err)
+        return out
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        """Run a command that succeeds and prints one JSON object."""
+        value: dict[str, Any] = json.loads(self.run(*arguments, "--json"))
+        return value
+
+    def pid(self, program: str) -> int | None:
+        """The process of a program that has been up for a while."""
+        found = {each.name: each.pid for each in supervised.processes(self.layout) if each.running}
+        return found.get(program)
+
+    def left(self) -> list[list[str]]:
+        """Command lines of processes that belong to this folder."""
+        own = [process.pid for process in supervised.leftovers(self.layout)]
+        servers = [server.pid for server in embedded.status(self.data_dir) if server.pid]
+        return [psutil.Process(pid).cmdline() for pid in [*own, *servers]]
+
+    def clear(self) -> None:
+        """Leave nothing behind, whatever the test came to."""
+        supervised.stop(self.layout)
+        embedded.destroy(self.data_dir)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A machine with a configuration and nothing running."""
+    made = Machine(tmp_path)
+    yield made
+    made.clear()
+
+
+@pytest.mark.timeout(300)
+def test_up_work_recover_down(machine: Machine) -> None:
+    """Up serves every engine, a killed worker comes back, a second up changes nothing, and down leaves no process."""
+    up = machine.json("up", "--detach")
+    assert up["started"] is True
+    assert {each["name"] for each in up["processes"]} == {"control", "build", "beat", "flower"}
+    done = machine.json("enqueue", "{}", "--exclude", "right", "--wait")
+    assert (done["state"], done["engine"]) == ("succeeded", "left")
+    assert machine.run("logs", str(done["job_id"])) == "from the left\n"
+    until(lambda: machine.pid("build"), what="the build worker to count as running")
+    before = machine.pid("build")
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    until(lambda: machine.pid("build") not in {None, before}, seconds=30, what="another build worker")
+    again = machine.json("enqueue", "{}", "--exclude", "right", "--wait")
+    assert again["state"] == "succeeded"
+    until(lambda: all(map(machine.pid, ("control", "build", "beat"))), what="every program to run")
+    machine.run("doctor")
+    second = machine.json("up", "--detach")
+    assert second["started"] is False
+    assert {each["pid"] for each in second["processes"]} >= {machine.pid("control"), machine.pid("build")}
+    assert machine.json("down")["stopped"] is True
+    assert machine.left() == []
+    assert "run: vibey up" in _complaint(machine, "jobs")
+    assert machine.json("down")["stopped"] is False
+
+
+@pytest.mark.timeout(300)
+def test_interrupting_up_stops_everything(machine: Machine) -> None:
+    """Ctrl-C on a foreground up ends it with 0 and leaves no process, a run at work included; the data stays."""
+    up = machine.start("up", "--no-flower")
+    until(lambda: machine.pid("build"), seconds=90, what="the build worker to run")
+    job = machine.json("enqueue", "{}", "--require", "patience")["job_id"]
+    until(lambda: machine.json("job", str(job))["state"] == "running", seconds=30, what="the job to be running")
+    sleeping = _sleepers()
+    up.send_signal(signal.SIGINT)
+    out, err = up.communicate(timeout=110)
+    assert up.returncode == 0, (out, err)
+    assert machine.left() == []
+    until(lambda: not sleeping & _sleepers(), what="the run's own processes to be gone")
+    machine.run("migrate")
+    assert machine.json("job", str(job))["job_id"] == job
+    assert machine.json("down")["stopped"] is True
+
+
+@pytest.mark.timeout(120)
+def test_up_without_engines_starts_nothing(tmp_path: Path) -> None:
+    """A configuration without engines is refused before anything is started."""
+    machine = Machine(tmp_path)
+    (tmp_path / "vibey.toml").write_text("", encoding="utf-8")
+    assert "no engine is configured" in _complaint(machine, "up", code=3)
+    assert not (tmp_path / ".vibey").exists()
+
+
+def _complaint(machine: Machine, *arguments: str, code: int = 4) -> str:
+    process = machine.start(*arguments)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    return err
+
+
+def _sleepers() -> set[int]:
+    return {process.pid for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", "600"]}

@@ -1,0 +1,169 @@
+"""The command line when something is wrong: one clear line, the right exit code, and nothing half done."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.cli import Cli, write_config
+from tests.support.commandline import CommandLine
+from vibey.embedded.processes import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
+    """The command line on this test's own installation."""
+    line = CommandLine(database_url, redis_url, tmp_path)
+    yield line
+    line.bench.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["enqueue", "{oops"], 2, "payload: '{oops' is not usable; expected one JSON object"),
+        (["enqueue", "[1]"], 2, "payload: [1] is not usable; expected one JSON object"),
+        (["enqueue", '{"a": "' + "x" * 300_000 + '"}'], 2, "at most 262144 bytes"),
+        (["enqueue", '{"a": NaN}'], 2, "JSON values only"),
+        (["enqueue", "{}", "-p", "nowhere"], 3, "unknown project 'nowhere'; known: default"),
+        (["enqueue", "{}", "--exclude", "nobody"], 3, "unknown engine 'nobody'; known: near, far, bought"),
+        (["enqueue", "{}", "--require", "flight"], 3, "unknown capability 'flight'; known: web"),
+        (["enqueue", "{}", "--pool", "deep"], 3, "unknown pool 'deep'; known: main"),
+        (["enqueue", "{}", "--effort", "some"], 2, "effort: 'some' is not usable; expected one of trivial, low"),
+        (["enqueue", "{}", "--deadline", "soon"], 2, "'soon' is not a length of time"),
+        (["enqueue", "{}", "--max-attempts", "0"], 2, "max_attempts: 0 is not usable"),
+        (["enqueue", "{}", "--batch", "-"], 2, "give a payload or --batch, not both"),
+        (["enqueue", "--payload-file", "no/such/file"], 2, "No such file"),
+        (["job", "7"], 3, "unknown job 7"),
+        (["logs", "7"], 3, "unknown job 7"),
+        (["jobs", "--state", "asleep"], 2, "state: 'asleep' is not usable; expected one of queued"),
+        (["jobs", "--engine", "nobody"], 3, "unknown engine 'nobody'"),
+        (["jobs", "--limit", "0"], 2, "limit: 0 is not usable"),
+        (["ledger", "--kind", "Nothing"], 2, "kind: 'Nothing' is not usable"),
+        (["engine", "reset", "nobody"], 3, "unknown engine 'nobody'"),
+        (["new", "default"], 3, "project 'default' exists already"),
+        (["new", " "], 2, "project: ' ' is not usable"),
+        (["project", "show", "nowhere"], 3, "unknown project 'nowhere'"),
+        (["project", "set", "default", "cap=1"], 2, "project key: 'cap' is not usable; expected one of mode"),
+        (["project", "set", "default", "paid_daily_cap=-1"], 2, "paid_daily_cap: '-1' is not usable"),
+        (["project", "set", "default", "mode"], 2, "write KEY=VALUE"),
+        (["status", "--watch", "--json"], 2, "--watch is for people"),
+        (["status", "-p", "nowhere"], 3, "unknown project 'nowhere'"),
+        (["staus"], 2, "no such command: staus; did you mean status?"),
+        (["jobs", "--foo"], 2, "No such option"),
+        (["--config", "absent.toml", "jobs"], 2, "absent.toml: 1 problem"),
+    ],
+)
+def test_each_mistake_gets_its_line(vibey: CommandLine, arguments: list[str], code: int, words: str) -> None:
+    """A mistake leaves with its exit code and says on standard error what is wrong."""
+    said = vibey(*arguments)
+    assert said.code == code
+    assert said.out == ""
+    assert words in said.err
+    assert said.err.startswith("vibey: ")
+    assert "Traceback" not in said.err
+    if "absent.toml" not in arguments:
+        assert said.err.count("\n") == 1
+    assert vibey.bench.value("select count(*) from jobs") == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (['{"payload": {}}', "", '{"payload": '], "line 3: '{\"payload\":' is not usable"),
+        (["{}", "[]"], "line 2: [] is not usable; expected one JSON object"),
+        (["{}", "{}", '{"colour": 1}'], "line 3: job: 'colour' is not usable"),
+        (["{}", '{"priority": "high"}'], "line 2: priority: 'high' is not usable"),
+        (["{}", "", '{"project": "nowhere"}', "{}"], "line 3: unknown project 'nowhere'"),
+        (["{}", '{"exclude": ["nobody"]}'], "line 2: unknown engine 'nobody'"),
+        (["{}", "[" * 100_000], "line 2: "),
+    ],
+)
+def test_a_broken_line_is_named_and_nothing_enqueued(vibey: CommandLine, lines: list[str], words: str) -> None:
+    """A batch with one bad line enqueues none of its jobs and names the line."""
+    said = vibey("enqueue", "--batch", "-", stdin="\n".join(lines))
+    assert said.code in {2, 3}
+    assert words in said.complaint
+    assert vibey.bench.value("select count(*) from jobs") == 0
+
+
+def test_a_line_that_is_not_text_is_named(vibey: CommandLine) -> None:
+    """Bytes that are not UTF-8 are a broken line like any other."""
+    said = vibey("enqueue", "--batch", "-", stdin=b'{}\n{"payload": {"a": "\xff"}}\n')
+    assert said.code == 2
+    assert said.complaint.startswith("vibey: line 2: ")
+    assert vibey.bench.value("select count(*) from jobs") == 0
+
+
+def test_a_database_that_is_down_is_said_so_quickly(redis_url: str, tmp_path: Path) -> None:
+    """Without a database a command leaves with 4 at once and names the remedy."""
+    url = f"postgres://vibey@127.0.0.1:{free_port()}/vibey"
+    config = write_config(tmp_path / "vibey.toml", {"database_url": url, "redis_url": redis_url})
+    started = time.monotonic()
+    said = Cli(config)("jobs")
+    assert said.code == 4
+    assert said.complaint.startswith("vibey: Postgres is unreachable")
+    assert time.monotonic() - started < 5
+
+
+def test_embedded_servers_never_started_point_to_up(tmp_path: Path) -> None:
+    """A folder where nothing was ever started says which command does."""
+    said = Cli(write_config(tmp_path / "vibey.toml", {}))("status")
+    assert said.code == 4
+    assert said.complaint.endswith("run: vibey up")
+
+
+def test_a_missing_schema_names_the_command(empty_database_url: str, redis_url: str, tmp_path: Path) -> None:
+    """On a database without tables every command says how to make them, and migrate does."""
+    services = {"database_url": empty_database_url, "redis_url": redis_url}
+    vibey = Cli(write_config(tmp_path / "vibey.toml", services))
+    said = vibey("enqueue", "{}")
+    assert said.code == 4
+    assert said.complaint.endswith("run: vibey migrate")
+    first = vibey("migrate", "--json").json
+    assert (first["from"], first["changed"]) == (None, True)
+    assert vibey("migrate", "--json").json == {"from": first["to"], "to": first["to"], "changed": False}
+    assert vibey("jobs").code == 0
+
+
+def test_every_mistake_of_a_file_is_told(tmp_path: Path) -> None:
+    """A configuration's problems come all at once, each on a line, with exit 2."""
+    config = tmp_path / "vibey.toml"
+    config.write_text('[engines]\nmode = "both"\npaid_daily_cap = -1\n', encoding="utf-8")
+    said = Cli(config)("config", "check")
+    assert said.code == 2
+    assert [line.split(":")[0].strip() for line in said.err.splitlines()[1:]] == [
+        "engines.mode",
+        "engines.paid_daily_cap",
+    ]
+
+
+def test_an_engine_of_a_later_version_is_told(tmp_path: Path) -> None:
+    """A kind this version does not have fails the check by name, and is no usage mistake."""
+    config = tmp_path / "vibey.toml"
+    config.write_text('[engine.some]\nkind = "from-the-future"\n', encoding="utf-8")
+    said = Cli(config)("config", "check", "--json")
+    assert said.code == 1
+    assert "from-the-future" in said.json["problems"][0]
+
+
+def test_a_traceback_only_on_request(vibey: CommandLine) -> None:
+    """VIBEY_DEBUG shows where an error came from; without it nobody has to read that."""
+    assert "Traceback" not in vibey("job", "7").err
+    assert "Traceback" in vibey("job", "7", VIBEY_DEBUG="1").err
+
+
+def test_redis_down_still_enqueues(database_url: str, redis_url: str, tmp_path: Path) -> None:
+    """A job needs Postgres alone: without Redis it is enqueued, and the next tick finds it."""
+    line = CommandLine(database_url, redis_url, tmp_path)
+    line.bench.close()
+    services = {"database_url": database_url, "redis_url": f"redis://127.0.0.1:{free_port()}/0"}
+    said = Cli(write_config(tmp_path / "other.toml", services))("enqueue", "{}", "--json")
+    assert said.code == 0
+    assert said.json["created"] is True

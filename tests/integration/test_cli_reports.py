@@ -1,0 +1,312 @@
+"""What the command line reports: stable JSON keys, reasons in words, and tables that fit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.commandline import CommandLine
+from tests.support.databases import query
+from vibey.services.run import carry_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+JOB_KEYS = {"job_id", "project", "state", "attempt", "engine", "reason", "result", "runs"}
+RUN_KEYS = {"run_id", "engine", "why", "state", "granted_at", "started_at", "ended_at"}
+ENGINE_KEYS = {
+    "name",
+    "tier",
+    "slots",
+    "in_use",
+    "circuit",
+    "weight",
+    "expected_share",
+    "selected_count",
+    "share",
+    "worker",
+    "paused",
+    "detail",
+}
+STATUS_KEYS = {"mode", "mode_source", "mode_reason", "queued", "held", "running", "cap", "engines", "as_of"}
+SLOT_KEYS = {
+    "engine",
+    "run_id",
+    "job_id",
+    "project",
+    "host",
+    "pid",
+    "age_seconds",
+    "renewed_at",
+    "lease_left_seconds",
+}
+
+
+@pytest.fixture
+def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
+    """The command line on this test's own installation."""
+    line = CommandLine(database_url, redis_url, tmp_path)
+    yield line
+    line.bench.close()
+
+
+def test_enqueue_and_its_duplicate(vibey: CommandLine) -> None:
+    """A second job with the same key is the first one, and says so."""
+    first = vibey("enqueue", '{"n": 1}', "--key", "once", "--json").json
+    again = vibey("enqueue", '{"n": 2}', "--key", "once", "--json").json
+    assert first == {"job_id": first["job_id"], "created": True}
+    assert again == {"job_id": first["job_id"], "created": False}
+
+
+def test_payloads_from_a_file_and_a_pipe(vibey: CommandLine, tmp_path: Path) -> None:
+    """The payload may come from a file or standard input, a byte order mark included."""
+    file = tmp_path / "payload.json"
+    file.write_bytes(b'\xef\xbb\xbf{"from": "file"}')
+    of_file = vibey("enqueue", "--payload-file", file, "--json").json["job_id"]
+    of_pipe = vibey("enqueue", "--payload-file", "-", "--json", stdin='{"from": "pipe"}').json["job_id"]
+    payloads = [vibey("job", job, "--json").json["payload"] for job in (of_file, of_pipe)]
+    assert payloads == [{"from": "file"}, {"from": "pipe"}]
+
+
+def test_a_batch_counts_new_and_known_jobs(vibey: CommandLine) -> None:
+    """A batch reports what is new and what was known, in the file's order; options stand in for missing keys."""
+    lines = ['{"idempotency_key": "a"}', "", '{"idempotency_key": "b", "priority": 3}', '{"idempotency_key": "a"}']
+    said = vibey("enqueue", "--batch", "-", "--priority", "9", "--json", stdin="\n".join(lines)).json
+    assert (said["created"], said["duplicates"]) == (2, 1)
+    first, second, third = said["job_ids"]
+    assert first == third
+    assert [vibey("job", job, "--json").json["priority"] for job in (first, second)] == [9, 3]
+
+
+def test_a_job_from_queue_to_end(vibey: CommandLine) -> None:
+    """A job's state, reason and runs follow it from the queue to its end, under stable keys."""
+    (job,) = vibey.enqueued()
+    queued = vibey("job", job, "--json").json
+    assert queued.keys() >= JOB_KEYS
+    assert (queued["state"], queued["reason"], queued["runs"]) == ("queued", "not looked at yet", [])
+    vibey.route()
+    granted = vibey("job", job, "--json").json
+    assert granted["state"] == "granted"
+    assert "waits for its worker" in granted["reason"]
+    ((run, token, engine),) = vibey.bench.live()
+    carry_out(vibey.bench.installation, run, token)
+    ended = vibey("job", job, "--json").json
+    assert (ended["state"], ended["engine"]) == ("succeeded", engine)
+    assert ended["runs"][0].keys() >= RUN_KEYS
+    assert ended["runs"][0]["ended_at"].endswith("Z")
+
+
+def test_reasons_of_queued_jobs(vibey: CommandLine) -> None:
+    """A full fleet, a missing worker, an impossible wish and a backoff are each told in words."""
+    vibey.bench.enqueue(3)
+    (full,) = vibey.enqueued()
+    (lone,) = vibey.enqueued(1, "--exclude", "near", "--exclude", "far", "--exclude", "bought")
+    vibey.route()
+    assert "full" in vibey("job", full, "--json").json["reason"]
+    assert "no engine may serve it" in vibey("job", lone, "--json").json["reason"]
+    query(vibey.bench.url, "delete from workers")
+    query(
+        vibey.bench.url,
+        f"update jobs set not_before = now() + interval '1 h', reason = 'work: exit 1' where id = {lone}",
+    )
+    vibey.route()
+    assert "no live worker" in vibey("job", full, "--json").json["reason"]
+    backing_off = vibey("job", lone, "--json").json["reason"]
+    assert backing_off.startswith("backing off until ")
+    assert backing_off.endswith("after: work: exit 1")
+
+
+def test_jobs_are_filtered_and_paged(vibey: CommandLine) -> None:
+    """Filters narrow the list, newest first, and `--before` gives the next page."""
+    vibey("new", "website")
+    ours = vibey.enqueued(3)
+    theirs = vibey.enqueued(1, "-p", "website")
+    listed = vibey("jobs", "--json", "-p", "default", "-n", "2").json
+    assert [job["job_id"] for job in listed["jobs"]] == ours[:0:-1]
+    rest = vibey("jobs", "--json", "-p", "default", "--before", listed["next_before"]).json
+    assert [job["job_id"] for job in rest["jobs"]] == ours[:1]
+    assert [job["job_id"] for job in vibey("jobs", "--json", "-p", "website").json["jobs"]] == theirs
+    assert vibey("jobs", "--json", "--state", "failed").json["jobs"] == []
+    vibey.route()
+    engine = vibey("jobs", "--json", "--state", "granted").json["jobs"][0]["engine"]
+    assert vibey("jobs", "--json", "-e", engine).json["jobs"] != []
+
+
+def test_engines_and_their_shares(vibey: CommandLine) -> None:
+    """Picks and offered shares are fractions that sum to one over the fleet."""
+    vibey.enqueued(3)
+    vibey.route()
+    found = vibey("engines", "--json").json["engines"]
+    assert [each["name"] for each in found] == ["near", "far", "bought"]
+    assert all(each.keys() >= ENGINE_KEYS for each in found)
+    assert [each["in_use"] for each in found] == [2, 1, 0]
+    assert sum(each["share"] for each in found) == pytest.approx(1)
+    assert sum(each["expected_share"] for each in found) == pytest.approx(1)
+    assert found[2]["expected_share"] == 0
+    assert found[0]["weight"] == 2
+
+
+def test_slots_and_their_holders(vibey: CommandLine) -> None:
+    """Every slot is listed, with the run that holds it or with nothing."""
+    (job,) = vibey.enqueued()
+    vibey.route()
+    found = vibey("slots", "--json").json["slots"]
+    assert len(found) == 2 + 1 + 2
+    assert all(each.keys() >= SLOT_KEYS for each in found)
+    held = [each for each in found if each["run_id"] is not None]
+    assert [each["job_id"] for each in held] == [job]
+    assert held[0]["lease_left_seconds"] > 0
+
+
+def test_status_and_the_cap(vibey: CommandLine) -> None:
+    """Status counts the queue, names the mode's source, and counts today's cap units that were not given back."""
+    vibey.enqueued(5)
+    vibey.route()
+    for run, kind in ((1, "Selected"), (2, "Selected"), (2, "Released")):
+        query(
+            vibey.bench.url,
+            "insert into ledger (kind, project_id, job_id, run_id, data) "
+            f"select 'EngineOverflow{kind}', id, 1, {run}, "
+            "jsonb_build_object('utc_day', (now() at time zone 'UTC')::date) from projects",
+        )
+    found = vibey("status", "--json").json
+    assert found.keys() >= STATUS_KEYS
+    assert (found["mode"], found["mode_source"]) == ("singleton", "declared")
+    assert (found["queued"], found["granted"], found["held"]) == (2, 3, 0)
+    assert found["cap"].keys() >= {"limit", "used", "remaining", "utc_day"}
+    assert (found["cap"]["limit"], found["cap"]["used"], found["cap"]["remaining"]) == (10, 1, 9)
+    hybrid = vibey("status", "--json", VIBEY_ENGINES_MODE="hybrid", VIBEY_ENGINES_PAID_DAILY_CAP="0").json
+    assert (hybrid["mode"], hybrid["mode_source"], hybrid["cap"]["remaining"]) == ("singleton", "fallback", 0)
+
+
+def test_the_ledger_and_its_public_side(vibey: CommandLine) -> None:
+    """The ledger is filtered and paged; its public side leaves out how engines were dispatched."""
+    (job,) = vibey.enqueued()
+    query(vibey.bench.url, f"insert into ledger (kind, job_id) values ('PaidFallbackSelected', {job})")
+    everything = vibey("ledger", "--job", job, "--json").json["events"]
+    assert [event["kind"] for event in everything] == ["PaidFallbackSelected", "JobEnqueued"]
+    public = vibey("ledger", "--job", job, "--public", "--json").json["events"]
+    assert [event["kind"] for event in public] == ["JobEnqueued"]
+    page = vibey("ledger", "--job", job, "-n", "1", "--json").json
+    older = vibey("ledger", "--job", job, "--before", page["next_before"], "--json").json
+    assert [event["kind"] for event in older["events"]] == ["JobEnqueued"]
+
+
+def test_projects_and_their_policy(vibey: CommandLine) -> None:
+    """A project's settings are its own; all changes of a command are made, or none."""
+    assert vibey("new", "website", "--json").json["policy"]["mode"] == "singleton"
+    assert vibey("project", "set", "website", "paid_daily_cap=3", "mode=never").code == 2
+    assert vibey("project", "set", "website", "paid_daily_cap=3", "paid_fallback=never").code == 0
+    shown = vibey("project", "show", "website", "--json").json
+    assert (shown["policy"]["paid_daily_cap"], shown["policy"]["paid_fallback"]) == (3, "never")
+    listed = vibey("project", "list", "--json").json["projects"]
+    assert [each["project"] for each in listed] == ["default", "website"]
+
+
+def test_cancel_and_retry(vibey: CommandLine) -> None:
+    """Each job is tried on its own; one refusal makes the exit code and undoes nothing."""
+    first, second = vibey.enqueued(2)
+    said = vibey("cancel", first, 999, second, "--json")
+    assert said.code == 3
+    assert [each["job_id"] for each in said.json["cancelled"]] == [first, second]
+    assert [each["job_id"] for each in said.json["refused"]] == [999]
+    again = vibey("retry", first, "--json")
+    assert (again.code, again.json["retried"]) == (0, [first])
+    assert vibey("retry", first).code == 3
+
+
+def test_pausing_and_resuming_an_engine(vibey: CommandLine) -> None:
+    """A paused engine says so and how to go on; reset and resume are plain."""
+    assert vibey("engine", "pause", "near", "--json").json == {"engine": "near", "done": "paused"}
+    paused = vibey("engines", "--json").json["engines"][0]
+    assert paused["paused"] is True
+    assert "vibey engine resume near" in paused["detail"]
+    assert vibey("engine", "resume", "near").code == 0
+    assert vibey("engine", "reset", "near").code == 0
+    assert vibey("engines", "--json").json["engines"][0]["paused"] is False
+
+
+def test_waiting_for_the_end(vibey: CommandLine) -> None:
+    """`--wait` of a job that has ended returns at once, with 1 unless it succeeded."""
+    (job,) = vibey.enqueued(1, "--key", "done")
+    vibey("cancel", job)
+    said = vibey("enqueue", "{}", "--key", "done", "--wait", "--json")
+    assert said.code == 1
+    assert said.json["state"] == "cancelled"
+    batch = vibey("enqueue", "--batch", "-", "--wait", "--json", stdin='{"idempotency_key": "done"}')
+    assert (batch.code, batch.json["cancelled"]) == (1, 1)
+    assert vibey("enqueue", "--batch", "-", "--wait", stdin="").code == 0
+
+
+def test_output_of_a_run_elsewhere(vibey: CommandLine) -> None:
+    """Of a run on another machine the stored end is shown, and said to be that."""
+    (job,) = vibey.enqueued()
+    assert vibey("logs", job, "--json").json["source"] == "none"
+    vibey.route()
+    query(vibey.bench.url, "update runs set host = 'elsewhere', output_tail = E'one\\ntwo\\n'")
+    said = vibey("logs", job, "-n", "1")
+    assert (said.out, "elsewhere" in said.err) == ("two\n", True)
+    assert vibey("logs", job, "--json").json["text"] == "one\ntwo\n"
+    assert vibey("logs", job, "-f").code == 3
+
+
+def test_doctor_finds_what_is_missing(vibey: CommandLine) -> None:
+    """Doctor is one line a check; a missing beat fails it, and a generous fallback is warned of."""
+    query(vibey.bench.url, "update installation set last_tick_at = null")
+    said = vibey("doctor", "--json")
+    found = {check["name"]: check for check in said.json["checks"]}
+    assert (said.code, said.json["ok"], found["beat"]["state"]) == (1, False, "fail")
+    assert found["paid_fallback"]["state"] == "warn"
+    assert {found[name]["state"] for name in ("postgres", "redis", "schema", "engine near", "workers")} == {"ok"}
+    query(vibey.bench.url, "update installation set last_tick_at = now()")
+    vibey("project", "set", "default", "paid_fallback=count")
+    assert vibey("doctor").code == 0
+    vibey.bench.staff("near")
+    lacking = vibey("doctor")
+    assert lacking.code == 1
+    assert "no live worker serves far, bought" in lacking.out
+
+
+def test_what_is_in_force_and_why(vibey: CommandLine) -> None:
+    """`config show` names the source of each key, and hides passwords."""
+    rows = vibey("config", "show", "--json", VIBEY_ENGINES_PAID_DAILY_CAP="4").json["settings"]
+    cap = next(row for row in rows if row["key"] == "engines.paid_daily_cap")
+    assert (cap["value"], cap["source"]) == (4, "environment VIBEY_ENGINES_PAID_DAILY_CAP")
+    url = next(row for row in rows if row["key"] == "services.database_url")
+    assert "***" in url["value"]
+    assert vibey("config", "check").code == 0
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_fit_the_terminal(vibey: CommandLine, width: int) -> None:
+    """No line is wider than the terminal, whatever the names are, and none is coloured."""
+    long = "a-project-with-quite-a-name-of-its-own"
+    vibey("new", long)
+    jobs = vibey.enqueued(4, "-p", long)
+    vibey.route()
+    for command in (["jobs"], ["slots"], ["engines"], ["status"], ["ledger"], ["job", jobs[0]], ["config", "show"]):
+        said = vibey(*command, COLUMNS=str(width))
+        assert said.code == 0
+        assert max(len(line) for line in said.out.splitlines()) <= width
+        assert "\x1b" not in said.out
+
+
+def test_what_a_terminal_would_obey_is_not_passed_on(vibey: CommandLine) -> None:
+    """A payload's control characters reach nobody's terminal."""
+    job = vibey("enqueue", json.dumps({"a": "\x1b[2J\x07"}), "--json").json["job_id"]
+    query(vibey.bench.url, f"update jobs set reason = E'\\x1b[31mred' where id = {job}")
+    for command in (["job", job], ["jobs"]):
+        assert "\x1b" not in vibey(*command).out
+
+
+@pytest.mark.parametrize("command", ["", "up", "enqueue", "project", "config show", "ledger", "engine reset"])
+def test_help_ends_with_examples(vibey: CommandLine, command: str) -> None:
+    """Every help text ends with examples that fit a terminal of 80 columns."""
+    said = vibey(*command.split(), "--help")
+    assert said.code == 0
+    *_, examples = said.out.partition("Examples:\n")
+    assert examples.strip().startswith(("vibey", "producer"))
+    assert max(len(line) for line in examples.splitlines()) <= 80

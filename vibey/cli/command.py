@@ -1,0 +1,72 @@
+"""Command: what all commands share: examples at the end of their help, `--json`, and types of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([smhd]?)")
+
+
+class Command(click.Command):
+    """A command whose help ends with examples, each a line and what it does."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **values: Any) -> None:  # noqa: ANN401  click's
+        """Remember the examples; all else is click's."""
+        super().__init__(*arguments, **values)
+        self.examples = tuple(examples)
+
+    @override
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples below the options."""
+        super().format_epilog(ctx, formatter)
+        write_examples(self.examples, formatter)
+
+
+class Group(click.Group):
+    """A group of commands whose help ends with examples."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **values: Any) -> None:  # noqa: ANN401  click's
+        """Remember the examples; all else is click's."""
+        super().__init__(*arguments, **values)
+        self.examples = tuple(examples)
+
+    @override
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples below the commands."""
+        super().format_epilog(ctx, formatter)
+        write_examples(self.examples, formatter)
+
+
+def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """The seconds an option's text denotes, as its callback: `90`, `90s`, `15m`, `2h` or `1d`."""
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value.strip().lower())
+    if found is None:
+        message = f"{value!r} is not a length of time; write 90, 90s, 15m, 2h or 1d"
+        raise click.BadParameter(message, context, parameter)
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    """Write a section of examples, if there are any."""
+    if examples:
+        with formatter.section("Examples"):
+            for line in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def json_option(function: Function) -> Function:
+    """Add `--json` to a command, as the parameter `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)

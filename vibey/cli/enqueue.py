@@ -1,0 +1,199 @@
+"""`vibey enqueue`: give the router a job, or a file of them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from vibey.cli import output, session
+from vibey.cli.command import Command, json_option, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vibey.services.batch import Batch
+    from vibey.services.enqueue import Order
+    from vibey.services.installation import Installation
+
+LARGE_BYTES = 1_000_000
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        """vibey enqueue '{"task": "build"}'            one job""",
+        "vibey enqueue -p website --wait '{}'         one job; wait for its end",
+        "vibey enqueue --batch jobs.jsonl             a job a line, all or none",
+        "producer | vibey enqueue --batch - --json    the same from a pipe",
+    ),
+)
+@click.argument("payload", required=False)
+@click.option("--payload-file", type=click.File("rb"), help="Read the payload from a file; - for standard input.")
+@click.option("-p", "--project", default="default", show_default=True, help="The project the job belongs to.")
+@click.option("--pool", default="main", show_default=True, help="The pool that serves it.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
+@click.option("--effort", default="low", show_default=True, help="trivial, low, standard, high, max or ultra.")
+@click.option("--require", "capabilities", multiple=True, help="A capability its engine must have; repeatable.")
+@click.option("--exclude", multiple=True, help="An engine that must not run it; repeatable.")
+@click.option("--session", "session_key", help="Jobs of one session like the engine that holds it warm.")
+@click.option("--key", "idempotency_key", help="Idempotency key: a second job with it is the first one.")
+@click.option(
+    "--deadline", callback=seconds, metavar="TIME", help="Fail it unless it has ended by then: 90s, 15m, 2h."
+)
+@click.option("--max-attempts", type=int, help="Attempts before it has failed; default: as configured.")
+@click.option("--batch", type=click.File("rb"), help="A file with a job a line, as JSON; - for standard input.")
+@click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it succeeded.")
+@json_option
+@click.pass_context
+def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  the options above
+    """Enqueue a job with PAYLOAD, a JSON object (default {}).
+
+    A line of a batch is an object with any of the keys payload, project, pool, priority, effort, capabilities, exclude,
+    session, idempotency_key, max_attempts, deadline_seconds; the options stand in for what a line leaves out.
+    """
+    as_json, wait, batch = values.pop("as_json"), values.pop("wait"), values.pop("batch")
+    text = _payload_text(values.pop("payload"), values.pop("payload_file"))
+    if batch is not None and text is not None:
+        raise click.UsageError("give a payload or --batch, not both")
+    values["session"], values["deadline_seconds"] = values.pop("session_key"), values.pop("deadline")
+    order = _order(text, values)
+    with session.installation() as installation:
+        if batch is None:
+            code = _one(installation, order, as_json=as_json, wait=wait)
+        else:
+            code = _many(installation, batch, asdict(order), as_json=as_json, wait=wait)
+    context.exit(code)
+
+
+def _payload_text(argument: str | None, file: IO[bytes] | None) -> str | None:
+    if file is None:
+        return argument
+    if argument is not None:
+        raise click.UsageError("give a payload or --payload-file, not both")
+    try:
+        return file.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"--payload-file {file.name}: not UTF-8 text") from error
+
+
+def _order(text: str | None, values: Mapping[str, Any]) -> Order:
+    from vibey.services.batch import payload_of
+    from vibey.services.enqueue import Order, validate
+
+    order = Order(payload={} if text is None else payload_of(text), **values)
+    validate(order)
+    return order
+
+
+def _one(installation: Installation, order: Order, *, as_json: bool, wait: bool) -> int:
+    from vibey.services.enqueue import place
+
+    placed = place(installation, [order])[0]
+    if not as_json:
+        click.echo(f"job {placed.job_id}" + ("" if placed.created else " (known by its key already)"))
+    answer = {"job_id": placed.job_id, "created": placed.created}
+    code = 0
+    if wait:
+        job = _waited_for_one(installation, placed.job_id, quiet=as_json)
+        answer.update({key: job[key] for key in ("state", "engine", "reason", "result")})
+        code = 0 if job["state"] == "succeeded" else 1
+        if not as_json:
+            _tell_end(job)
+    if as_json:
+        output.print_json(answer)
+    return code
+
+
+def _waited_for_one(installation: Installation, job_id: int, *, quiet: bool) -> dict[str, Any]:
+    from vibey.services import views
+    from vibey.services.batch import until_ended
+
+    screen = output.console(stderr=True)
+    screen.quiet = quiet
+    with screen.status("") as live:
+        for _ in until_ended(installation, [job_id], threading.Event().wait):
+            if screen.is_terminal and not quiet:
+                job = views.job(installation, job_id)
+                live.update(f"{job['state']}: {job['reason']}")
+    return views.job(installation, job_id)
+
+
+def _tell_end(job: Mapping[str, Any]) -> None:
+    where = f" on {job['engine']}" if job["engine"] else ""
+    why = "" if job["state"] == "succeeded" else f": {job['reason']}"
+    click.echo(output.plain(f"{job['state']}{where} in attempt {job['attempt']}{why}"))
+    if job["state"] != "succeeded":
+        click.echo(f"see: vibey job {job['job_id']}, vibey logs {job['job_id']}")
+
+
+def _many(installation: Installation, file: IO[bytes], defaults: dict[str, Any], *, as_json: bool, wait: bool) -> int:
+    batch = _placed(installation, file, defaults, quiet=as_json)
+    duplicates = len(batch.placed) - batch.created
+    answer: dict[str, Any] = {"created": batch.created, "duplicates": duplicates, "job_ids": batch.job_ids}
+    if not as_json:
+        known = f", {duplicates:,} known by their key already" if duplicates else ""
+        click.echo(f"enqueued {output.many(batch.created, 'job')}{known}")
+    code = 0
+    if wait:
+        ended = _waited_for_many(installation, batch.job_ids, quiet=as_json)
+        answer.update({state: ended.get(state, 0) for state in ("succeeded", "failed", "cancelled")})
+        code = 0 if ended.get("succeeded", 0) == len(set(batch.job_ids)) else 1
+        if not as_json:
+            click.echo(
+                ", ".join(f"{count:,} {state}" for state, count in sorted(ended.items())) or "nothing to wait for"
+            )
+    if as_json:
+        output.print_json(answer)
+    return code
+
+
+def _placed(installation: Installation, file: IO[bytes], defaults: Mapping[str, Any], *, quiet: bool) -> Batch:
+    """Enqueue the file, with a bar on a terminal when it is a large one."""
+    from rich.progress import Progress
+
+    from vibey.services.batch import place_lines
+
+    size = _size(file)
+    screen = output.console(stderr=True)
+    hidden = quiet or not screen.is_terminal or (size is not None and size < LARGE_BYTES)
+    with Progress(console=screen, transient=True, disable=hidden) as bars:
+        reading = bars.add_task("reading", total=size)
+        writing = bars.add_task("enqueueing", total=None, visible=False)
+
+        def noted(what: str, count: int) -> None:
+            if what == "read":
+                bars.advance(reading, count)
+            else:
+                bars.update(writing, advance=count, visible=True)
+
+        return place_lines(installation, _lines(file), defaults, noted=noted)
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    yield from file
+
+
+def _size(file: IO[bytes]) -> int | None:
+    if not file.seekable():
+        return None
+    size = file.seek(0, 2)
+    file.seek(0)
+    return size
+
+
+def _waited_for_many(installation: Installation, job_ids: Sequence[int], *, quiet: bool) -> dict[str, int]:
+    from vibey.services.batch import until_ended
+
+    counted: dict[str, int] = {}
+    if not job_ids:
+        return counted
+    screen = output.console(stderr=True)
+    screen.quiet = quiet
+    with screen.status("") as live:
+        for counted in until_ended(installation, job_ids, threading.Event().wait):
+            if screen.is_terminal:
+                live.update("  ".join(f"{state} {count:,}" for state, count in sorted(counted.items())))
+    return counted

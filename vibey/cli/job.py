@@ -1,0 +1,89 @@
+"""`vibey job`: one job and its runs."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vibey.cli import output, session
+from vibey.cli.command import Command, json_option
+from vibey.cli.output import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+COLUMNS = (
+    Column("RUN", right=True),
+    Column("ENGINE", wide=True),
+    Column("WHY"),
+    Column("STATE"),
+    Column("TRY", right=True),
+    Column("GRANTED"),
+    Column("TOOK", right=True),
+    Column("DETAIL", wide=True),
+)
+SHOWN_CHARACTERS = 400
+
+
+@click.command(cls=Command, examples=("vibey job 17", "vibey job 17 --json"))
+@click.argument("job_id", type=int, metavar="ID")
+@json_option
+def job(job_id: int, *, as_json: bool) -> None:
+    """Show one job: its state and why, its result, and every run."""
+    from vibey.services import views
+
+    with session.installation() as installation:
+        found = views.job(installation, job_id)
+    if as_json:
+        output.print_json(found)
+        return
+    screen = output.console()
+    screen.print(output.table((Column(""), Column("", wide=True)), _facts(found), headed=False))
+    if found["runs"]:
+        screen.print()
+        screen.print(output.table(COLUMNS, [_row(run) for run in found["runs"]]))
+    screen.print(f"as of {output.clock(found['as_of'])} UTC", style="dim")
+
+
+def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    yield "job", f"{found['job_id']} in project {found['project']}, pool {found['pool']}"
+    yield "state", found["state"]
+    yield "reason", found["reason"]
+    yield "attempt", f"{found['attempt']} of {found['max_attempts']}"
+    risen = "" if found["effort_now"] == found["effort"] else f", now {found['effort_now']}"
+    yield "effort", f"{found['effort']}{risen}"
+    for name in ("priority", "capabilities", "exclude", "avoided", "session", "idempotency_key"):
+        value = found[name]
+        if value:
+            yield name.replace("_", " "), ", ".join(value) if isinstance(value, list) else value
+    for name in ("created_at", "not_before", "deadline_at", "cancel_requested_at", "ended_at"):
+        if found[name]:
+            yield name.removesuffix("_at").replace("_", " "), f"{output.clock(found[name])} UTC"
+    for name in ("payload", "result"):
+        if found[name] is not None:
+            text = json.dumps(found[name], ensure_ascii=False)
+            yield name, text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}… (all of it: --json)"
+
+
+def _row(run: Mapping[str, Any]) -> tuple[object, ...]:
+    granted = output.clock(run["granted_at"])
+    failure = f"{run['failure_class']}: " if run["failure_class"] else ""
+    return (
+        run["run_id"],
+        run["engine"],
+        run["why"],
+        run["state"],
+        run["attempt"],
+        granted[5:] if granted else None,
+        output.lasting(_took(run)),
+        f"{failure}{run['detail']}",
+    )
+
+
+def _took(run: Mapping[str, Any]) -> float | None:
+    if run["started_at"] is None or run["ended_at"] is None:
+        return None
+    return (datetime.fromisoformat(run["ended_at"]) - datetime.fromisoformat(run["started_at"])).total_seconds()

@@ -1,0 +1,74 @@
+"""`vibey logs`: what a job's run printed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vibey.cli import output, session
+from vibey.cli.command import Command, json_option
+
+if TYPE_CHECKING:
+    from vibey.services.logs import RunOutput
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "vibey logs 17             the output of its newest run",
+        "vibey logs 17 -f          follow it until the run ends",
+        "vibey logs 17 --run 41    of an earlier run, as vibey job 17 lists them",
+    ),
+)
+@click.argument("job_id", type=int, metavar="ID")
+@click.option("-f", "--follow", is_flag=True, help="Go on as it grows, until the run has ended.")
+@click.option("--run", "run_id", type=int, metavar="N", help="Of this run; default: the newest.")
+@click.option("-n", "--lines", type=click.IntRange(0), help="Only the last so many lines.")
+@json_option
+def logs(job_id: int, *, follow: bool, run_id: int | None, lines: int | None, as_json: bool) -> None:
+    """Print the output of a run of job ID.
+
+    A run on this machine has a file with all that is kept; of one elsewhere, the end of it is in the database.
+    """
+    from vibey.services import logs as service
+
+    if follow and (as_json or lines is not None):
+        raise click.UsageError("--follow goes with neither --json nor --lines")
+    with session.installation() as installation:
+        if follow:
+            for piece in service.follow(installation, job_id, run_id, threading.Event().wait):
+                click.echo(piece, nl=False)
+            return
+        found = service.find(installation, job_id, run_id)
+    if as_json:
+        output.print_json(_as_json(job_id, found, lines))
+    elif found is None:
+        output.note(f"job {job_id} has had no run yet; see: vibey job {job_id}")
+    else:
+        if found.source == "stored":
+            output.note(f"run {found.run_id} ran on {found.host}; this is the end of its output as stored")
+        click.echo(found.text(lines), nl=False)
+
+
+def _as_json(job_id: int, found: RunOutput | None, lines: int | None) -> dict[str, Any]:
+    if found is None:
+        return {
+            "job_id": job_id,
+            "run_id": None,
+            "engine": None,
+            "state": None,
+            "host": None,
+            "source": "none",
+            "text": "",
+        }
+    return {
+        "job_id": job_id,
+        "run_id": found.run_id,
+        "engine": found.engine,
+        "state": found.state,
+        "host": found.host,
+        "source": found.source,
+        "text": found.text(lines),
+    }

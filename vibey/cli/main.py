@@ -1,0 +1,160 @@
+"""Main: the `vibey` command, its list of commands, and what becomes of an error.
+
+A command's module is imported when the command is first asked for, and what it needs when it runs, so that help is
+quick.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import os
+import sys
+import traceback
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from typing_extensions import override
+
+from vibey import __version__
+from vibey.cli.command import Group
+from vibey.domain.errors import VibeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED = 130
+COMMANDS = {
+    "Start": ("init", "up", "down", "migrate", "doctor", "config", "demo"),
+    "Work": ("new", "project", "enqueue", "cancel", "retry"),
+    "Look": ("status", "jobs", "job", "logs", "engines", "slots", "ledger"),
+    "Operate": ("engine", "bench"),
+}
+
+
+class Vibey(Group):
+    """The group of all commands: loads them when asked for, and turns errors into lines and exit codes."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command there is a module of, in the order help shows them."""
+        return [name for names in COMMANDS.values() for name in names if util.find_spec(f"vibey.cli.{name}")]
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; its module has an object of the same name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        found: click.Command = getattr(importlib.import_module(f"vibey.cli.{cmd_name}"), cmd_name)
+        return found
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command the arguments name; a usage error with the nearest name when there is none."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            ctx.fail(f"no such command: {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for."""
+        known = self.list_commands(ctx)
+        for heading, names in COMMANDS.items():
+            found = [(name, self.get_command(ctx, name)) for name in names if name in known]
+            rows = [(name, command.get_short_help_str(68)) for name, command in found if command]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+    @override
+    def main(self, args: Sequence[str] | None = None, *_: Any, **values: Any) -> NoReturn:
+        """Run a command and leave with its exit code."""
+        values.update(standalone_mode=False, prog_name="vibey")
+        sys.exit(_guarded(lambda: super(Vibey, self).main(args, **values)))
+
+
+def _guarded(run: Any) -> int:  # noqa: ANN401  a command returns what it likes
+    try:
+        return _finished(run())
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("vibey: interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _misused(error)
+    except BrokenPipeError:
+        # The interpreter's own last flush must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # noqa: BLE001  the outermost guard
+        return _failed(error)
+
+
+def _finished(answer: object) -> int:
+    sys.stdout.flush()
+    return answer if isinstance(answer, int) and not isinstance(answer, bool) else 0
+
+
+def _failed(error: Exception) -> int:
+    if os.environ.get("VIBEY_DEBUG", "") not in {"", "0"}:
+        traceback.print_exception(error)
+    if isinstance(error, VibeyError):
+        click.echo(f"vibey: {error}", err=True)
+        return error.exit_code
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    click.echo(f"vibey: internal error: {summary}; set VIBEY_DEBUG=1 to see where", err=True)
+    return 1
+
+
+def _misused(error: click.ClickException) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return error.exit_code
+    message = " ".join(error.format_message().split())
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    click.echo(f"vibey: {message} (see: {context.command_path} --help)" if context else f"vibey: {message}", err=True)
+    return error.exit_code
+
+
+@click.group(
+    cls=Vibey,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples=(
+        "vibey init && vibey up --detach             start with the engines found here",
+        """vibey enqueue '{"task": "build"}' --wait    run one job and wait for it""",
+        "vibey status --watch                        see what goes on",
+    ),
+)
+@click.option(
+    "-c",
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Configuration file; default: $VIBEY_CONFIG, else ./vibey.toml.",
+)
+@click.version_option(__version__, message="vibey %(version)s")
+def cli(config: Path | None) -> None:
+    """Route long, expensive jobs to a mixed fleet of engines: local slots first, paid work under a daily cap.
+
+    Exit codes: 0 ok, 1 a check or a job failed, 2 usage, 3 refused, 4 a service is unreachable, 130 interrupted.
+    """
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(logging.Formatter("vibey: %(message)s"))
+    if config is not None:
+        os.environ["VIBEY_CONFIG"] = str(config.absolute())
+
+
+def main() -> NoReturn:
+    """The entry point of the `vibey` program."""
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Output: how commands print. People get short lines and tables that fit their terminal, programs one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+# What is read by a program, or kept in a file, is not folded to anybody's screen.
+UNBOUNDED = 240
+STYLES = {
+    "succeeded": "green",
+    "ok": "green",
+    "closed": "green",
+    "running": "cyan",
+    "granted": "cyan",
+    "failed": "red",
+    "fail": "red",
+    "lost": "red",
+    "open": "red",
+    "cancelled": "yellow",
+    "withdrawn": "yellow",
+    "warn": "yellow",
+    "half_open": "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. `wide` columns give way and fold when the terminal is narrow; `right` aligns numbers."""
+
+    title: str
+    right: bool = False
+    wide: bool = False
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console for people; colours only on a terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    bounded = stream.isatty() or "COLUMNS" in os.environ
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=None if bounded else UNBOUNDED)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Print one JSON object, on one line."""
+    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def note(line: str) -> None:
+    """Tell a person something beside the output: on standard error."""
+    click.echo(line, err=True)
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, headed: bool = True) -> Table:
+    """A table without lines; a cell is shown by its text, coloured where it is a known state."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=headed)
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        made.add_column(
+            column.title,
+            justify=justify,
+            overflow="fold",
+            no_wrap=not column.wide,
+            min_width=8 if column.wide else None,
+        )
+    for row in rows:
+        made.add_row(*(cell(value) for value in row))
+    return made
+
+
+def cell(value: object) -> Text:
+    """A value as a cell; None is a dash, and what a terminal would obey is made visible."""
+    from rich.text import Text
+
+    shown = "-" if value is None or value == "" else plain(str(value))
+    return Text(shown, style=STYLES.get(shown, ""))
+
+
+def plain(text: str) -> str:
+    """Text without anything a terminal would obey; ends of lines stay."""
+    return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text)
+
+
+def lasting(seconds: float | None) -> str | None:
+    """A length of time in its two largest units: `12s`, `3m 04s`, `2h 11m`, `3d 4h`."""
+    if seconds is None:
+        return None
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600}h"
+
+
+def clock(instant: str | None) -> str | None:
+    """An instant of a view, to the second: `2026-03-01 14:05:09`, in UTC."""
+    return None if instant is None else instant[:19].replace("T", " ")
+
+
+def percent(share: float) -> str:
+    """A fraction of 1 in percent."""
+    return f"{share * 100:.1f}%"
+
+
+def many(count: int, thing: str) -> str:
+    """A count with its noun: `1 job`, `2 jobs`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

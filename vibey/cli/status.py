@@ -1,0 +1,84 @@
+"""`vibey status`: the whole at a glance."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vibey.cli import output, session
+from vibey.cli.command import Command, json_option
+from vibey.cli.engines import table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Group
+
+    from vibey.services.installation import Installation
+
+WATCH_SECONDS = 1.0
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "vibey status                 mode, queue, cap and engines",
+        "vibey status --watch         the same, live",
+        "vibey status -p website      with that project's mode and cap",
+    ),
+)
+@click.option("-p", "--project", default="default", show_default=True, help="Whose mode and cap to show.")
+@click.option("-w", "--watch", is_flag=True, help="Keep showing it; Ctrl-C ends.")
+@json_option
+def status(*, project: str, watch: bool, as_json: bool) -> None:
+    """Show mode, queue, today's cap, engines and workers."""
+    from vibey.services import views
+
+    if watch and as_json:
+        raise click.UsageError("--watch is for people; for a program, call vibey status --json again and again")
+    with session.installation() as installation:
+        if watch:
+            _watch(installation, project)
+            return
+        found = views.status(installation, project)
+    if as_json:
+        output.print_json(found)
+    else:
+        output.console().print(_page(found))
+
+
+def _watch(installation: Installation, project: str) -> None:
+    from rich.live import Live
+
+    from vibey.domain.errors import ServiceUnavailable
+    from vibey.services import views
+
+    pause = threading.Event()
+    page = _page(views.status(installation, project))
+    with Live(page, console=output.console(), auto_refresh=False, screen=False) as live:
+        while True:
+            pause.wait(WATCH_SECONDS)
+            try:
+                live.update(_page(views.status(installation, project)), refresh=True)
+            except ServiceUnavailable as error:
+                live.update(output.cell(str(error)), refresh=True)
+
+
+def _page(found: Mapping[str, Any]) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    cap = found["cap"]
+    alive = [worker["name"] for worker in found["workers"] if worker["alive"]]
+    lines = [
+        f"mode     {found['mode']} ({found['mode_source']}): {found['mode_reason']}",
+        f"jobs     {', '.join(f'{found[name]:,} {name}' for name in ('queued', 'held', 'granted', 'running'))}",
+        f"cap      {cap['used']} of {cap['limit']} paid overflows used on {cap['utc_day']} (UTC), {cap['scope']} scope",
+        f"workers  {', '.join(alive) or 'none alive; run: vibey up'}",
+    ]
+    text = Text(output.plain("\n".join(lines)) + "\n")
+    as_of = Text(f"project {found['project']}, as of {output.clock(found['as_of'])} UTC", style="dim")
+    fleet = table(found["engines"]) if found["engines"] else Text("no engine is configured")
+    return Group(text, fleet, Text(), as_of)

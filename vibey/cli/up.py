@@ -1,0 +1,135 @@
+"""`vibey up`: everything of an installation on this machine, started and watched."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vibey.cli import output, session
+from vibey.cli.command import Command, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vibey.services.doctor import Check
+    from vibey.services.machine import Up
+    from vibey.settings import Settings
+
+LOOK_SECONDS = 1.0
+MARKS = {"ok": "·", "warn": "!", "fail": "x"}
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "vibey up                 in the foreground; Ctrl-C stops everything",
+        "vibey up --detach        return when the workers are ready",
+        "vibey up --no-flower     without Flower's web page",
+    ),
+)
+@click.option("-d", "--detach", is_flag=True, help="Return when everything is up.")
+@click.option("--no-flower", is_flag=True, help="Leave Flower out.")
+@json_option
+def up(*, detach: bool, no_flower: bool, as_json: bool) -> None:
+    """Start everything on this machine, and keep it running.
+
+    Starts Postgres and a Redis-compatible server unless the configuration names some, migrates the database, checks
+    services and engines, and runs a control worker, a build worker, beat and Flower; one that dies is started again.
+    Repeating it is harmless. In the foreground, Ctrl-C takes everything down again.
+    """
+    from vibey.services import machine
+
+    if as_json and not detach:
+        raise click.UsageError("--json goes with --detach")
+    chosen = session.settings()
+    with _ending() as ended:
+        steps = machine.Steps(_step(as_json=as_json), _checked(as_json=as_json), ended.wait)
+        done = machine.up(chosen, steps, with_flower=not no_flower)
+        if as_json:
+            output.print_json(_as_json(done))
+        else:
+            _report(done)
+        if not detach and done.started:
+            _watch(chosen, ended)
+
+
+@contextmanager
+def _ending() -> Iterator[threading.Event]:
+    """An event that never comes by itself; TERM and HUP interrupt like Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield threading.Event()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _step(*, as_json: bool) -> Any:  # noqa: ANN401  what machine.Steps takes
+    return lambda words: output.note(words) if as_json else click.echo(words)
+
+
+def _checked(*, as_json: bool) -> Any:  # noqa: ANN401  what machine.Steps takes
+    def tell(check: Check) -> None:
+        fix = f"; {check.fix}" if check.fix else ""
+        line = output.plain(f"  {MARKS[check.state]} {check.name}: {check.detail}{fix}")
+        click.echo(line, err=as_json)
+
+    return tell
+
+
+def _as_json(done: Up) -> dict[str, Any]:
+    processes = [{"name": each.name, "state": each.state, "pid": each.pid} for each in done.processes]
+    return {"running": True, "started": done.started, "processes": processes, "flower": done.flower}
+
+
+def _report(done: Up) -> None:
+    names = ", ".join(f"{each.name} (pid {each.pid})" for each in done.processes)
+    click.echo(f"{'up' if done.started else 'running already'}: {names}")
+    if done.flower:
+        click.echo(f"Flower: {done.flower}")
+    click.echo("look: vibey status --watch; stop: vibey down")
+
+
+def _watch(chosen: Settings, ended: threading.Event) -> None:
+    """Show a live line until interrupted, then take everything down; leave when somebody else did."""
+    from vibey.services import machine
+    from vibey.services.installation import Installation
+
+    installation = Installation.open(chosen)
+    screen = output.console()
+    try:
+        click.echo("Ctrl-C stops everything")
+        if screen.is_terminal:
+            with screen.status("") as live:
+                while machine.processes(chosen):
+                    live.update(_line(installation))
+                    ended.wait(LOOK_SECONDS)
+        else:
+            while machine.processes(chosen):
+                ended.wait(LOOK_SECONDS)
+        click.echo("stopped by somebody else")
+    except KeyboardInterrupt:
+        machine.down(chosen, click.echo)
+        click.echo("down")
+    finally:
+        installation.close()
+
+
+def _line(installation: Any) -> str:  # noqa: ANN401  an installation
+    from vibey.domain.errors import VibeyError
+    from vibey.services import views
+
+    try:
+        now = views.status(installation)
+    except VibeyError as error:
+        return str(error)
+    engines = "  ".join(f"{each['name']} {each['in_use']}/{each['slots']}" for each in now["engines"])
+    return f"queued {now['queued']:,}  running {now['running']}  {engines}"

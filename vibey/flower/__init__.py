@@ -1,0 +1,1 @@
+"""Flower: how it is configured when Vibey runs it."""
