@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from celery import Celery
 
-from vibey.domain.errors import ServiceUnavailable
+from vibey.domain.errors import Contended, ServiceUnavailable
 from vibey.services.installation import Installation, celery_configuration, ensure_services
 from vibey.settings import Settings, load
 
@@ -46,7 +46,7 @@ def guarded(body: Callable[P, object]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             body(*args, **kwargs)
-        except ServiceUnavailable as error:
+        except (ServiceUnavailable, Contended) as error:
             log.warning("task %s: %s", body.__name__, error)
         except Exception:
             log.exception("task %s%r failed", body.__name__, args)

@@ -9,30 +9,31 @@ from celery import current_task
 
 import tasks.worker  # registers the worker's signals
 from tasks.app import app, guarded, installation
-from vibey.domain.errors import ServiceUnavailable
-from vibey.publisher import BUILD_TASK, CANARY_TASK, CONTROL_QUEUE, ENQUEUE_TASK, ROUTE_TASK, TICK_TASK
+from vibey.domain.errors import Contended, ServiceUnavailable
+from vibey.publisher import BUILD_TASK, CANARY_TASK, ENQUEUE_QUEUE, ENQUEUE_TASK, ROUTE_TASK, TICK_TASK
 
 AGAIN_SECONDS = 1.0
 
 __all__ = ["build", "canary", "enqueue", "route", "tasks", "tick"]
 
 
-@app.task(name=ENQUEUE_TASK)
+# Acknowledged late, as the one task whose message is more than a wake-up; its id makes a second delivery harmless.
+@app.task(name=ENQUEUE_TASK, acks_late=True, reject_on_worker_lost=True)
 @guarded
 def enqueue(**values: Any) -> None:  # noqa: ANN401  keyword arguments as the command line's, checked by the service
     """Enqueue one job; a bad one is logged with what was wrong.
 
-    The message was taken from the broker for good, so one that finds no database is sent round again. Its id is
-    the job's idempotency key, if it has no other: however often it comes, there is one job.
+    A message that finds no database is sent round again. Its id is the job's idempotency key, if it has no other:
+    however often it comes, there is one job.
     """
     from vibey.services.enqueue import order_of, place
 
     keyed = {**values, "idempotency_key": values.get("idempotency_key") or f"message {current_task.request.id}"}
     try:
         place(installation(), [order_of(keyed)])
-    except ServiceUnavailable:
+    except (ServiceUnavailable, Contended):
         threading.Event().wait(AGAIN_SECONDS)
-        app.send_task(ENQUEUE_TASK, kwargs=keyed, queue=CONTROL_QUEUE)
+        app.send_task(ENQUEUE_TASK, kwargs=keyed, queue=ENQUEUE_QUEUE)
         raise
 
 

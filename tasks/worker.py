@@ -22,10 +22,11 @@ from typing_extensions import override
 
 from tasks.app import installation, settings
 from vibey.domain.errors import VibeyError
-from vibey.publisher import CONTROL_QUEUE, engine_queue
+from vibey.publisher import CONTROL_QUEUE, ENQUEUE_QUEUE, engine_queue
 from vibey.services import fleet, pulse
+from vibey.services.outputs import prune
 from vibey.services.pulse import Worker
-from vibey.services.run import kill_dead_runs, prune_outputs
+from vibey.services.run import kill_dead_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,7 @@ LEAVE_SECONDS = 2.0
 @signals.celeryd_init.connect
 def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> None:  # noqa: ANN401  Celery's own
     """Refuse a wrong schema or fewer processes than slots; choose the number when none was given."""
+    _bring_along(options)
     try:
         installation().require_schema()
         fleet.sync(installation())
@@ -79,10 +81,17 @@ def disappear(sender: Any, **_: object) -> None:  # noqa: ANN401, ARG001  Celery
         thread.stop()
 
 
+def _bring_along(options: dict[str, Any]) -> None:
+    """Whoever takes, or leaves, the control queue takes, or leaves, the producers' queue with it."""
+    for chosen in (options.get("queues"), options.get("exclude_queues")):
+        if isinstance(chosen, list) and CONTROL_QUEUE in chosen and ENQUEUE_QUEUE not in chosen:
+            chosen.append(ENQUEUE_QUEUE)
+
+
 def _queues(options: dict[str, Any]) -> list[str]:
     chosen = _names(options.get("queues"))
     left_out = _names(options.get("exclude_queues"))
-    everything = [CONTROL_QUEUE, *(engine_queue(name) for name in settings().engine)]
+    everything = [CONTROL_QUEUE, ENQUEUE_QUEUE, *(engine_queue(name) for name in settings().engine)]
     return [name for name in chosen or everything if name not in left_out]
 
 
@@ -138,7 +147,7 @@ class Pulse(threading.Thread):
     def _clean_up(self) -> None:
         try:
             killed = kill_dead_runs(self._installation)
-            pruned = prune_outputs(self._installation)
+            pruned = prune(self._installation)
         except VibeyError as error:
             log.warning("could not clean up after earlier runs: %s", error)
             return

@@ -5,8 +5,9 @@ no-op, because a run may only be started by its token. That is why messages are 
 (`acks_late` would run an hour-long job twice after a mere connection drop), why none is ever scheduled
 ahead (an ETA message is held unacknowledged in one worker's memory), and why there is no result backend.
 
-Queues are static: `vibey.control` for routing, ticks and enqueueing, and `engine.NAME` for each engine's
-runs. A name that is not among them cannot be sent to.
+Queues are static: `vibey.control` for routing and ticks, `vibey.enqueue` for producers, so that a backlog
+of theirs keeps no tick waiting (a worker takes from its queues in turn), and `engine.NAME` for each
+engine's runs. A name that is not among them cannot be sent to.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from uuid import uuid4
 
 from celery import Celery
 from kombu import Queue
-from kombu.exceptions import OperationalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vibey.publisher")
 
 CONTROL_QUEUE = "vibey.control"
+ENQUEUE_QUEUE = "vibey.enqueue"
 ROUTE_TASK = "vibey.route"
 BUILD_TASK = "vibey.build"
 TICK_TASK = "vibey.tick"
@@ -62,7 +63,7 @@ def celery_settings(
     broker_url: str, prefix: str, engines: Iterable[str], *, run_timeout_seconds: int, tick_seconds: float
 ) -> dict[str, Any]:
     """Celery's configuration, each choice with its reason."""
-    names = [CONTROL_QUEUE, *(engine_queue(engine) for engine in engines)]
+    names = [CONTROL_QUEUE, ENQUEUE_QUEUE, *(engine_queue(engine) for engine in engines)]
     return {
         "broker_url": broker_url,
         "broker_connection_retry_on_startup": True,
@@ -90,6 +91,7 @@ def celery_settings(
         "worker_prefetch_multiplier": 1,
         "task_queues": [Queue(name, routing_key=name) for name in names],
         "task_default_queue": CONTROL_QUEUE,
+        "task_routes": {ENQUEUE_TASK: {"queue": ENQUEUE_QUEUE}},
         "task_default_exchange": "vibey",
         "task_default_routing_key": CONTROL_QUEUE,
         # a mistyped queue name raises instead of filling a queue nobody reads
@@ -143,7 +145,7 @@ class Publisher:
         """Ask for a routing pass; False when it could not be sent."""
         try:
             self._app.send_task(ROUTE_TASK, args=[pool], queue=CONTROL_QUEUE, argsrepr=pool, kwargsrepr="")
-        except (OperationalError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
             log.warning("could not send a wake-up for pool %s: %s", pool, error)
             return False
         return True
@@ -157,7 +159,7 @@ class Publisher:
                 producer: Any = acquired
                 push = producer.connection.ensure(producer, self._push, **RETRIES)
                 push(producer, grants)
-        except (OperationalError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
             log.warning("could not send %d grants: %s", len(grants), error)
             return 0
         return len(grants)
@@ -167,7 +169,7 @@ class Publisher:
         options: dict[str, Any] = {"queue": queue, "expires": 60}
         try:
             self._app.send_task(CANARY_TASK, args=[worker], **options)
-        except (OperationalError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
             log.warning("could not send the canary of %s: %s", worker, error)
             return False
         return True
@@ -179,31 +181,38 @@ class Publisher:
     def _push(self, producer: Any, grants: Sequence[Build]) -> None:  # noqa: ANN401  kombu's producer is untyped
         """Push the messages of a pass with one command per queue, and their sent-events as one message.
 
-        They are what `send_task` would send; each by itself would take four questions to Redis and a millisecond.
+        They are what `send_task` would send; each by itself would take four questions to Redis and a
+        millisecond.
         """
+        tasks = [self._task(grant) for grant in grants]
         channel = producer.channel
-        events = self._app.events.Dispatcher(
-            producer.connection, channel=channel, buffer_group=["task"], buffer_limit=len(grants) + 1
-        )
-        make_task: Any = self._app.amqp.as_task_v2
         letters: dict[str, list[str]] = {}
-        for grant in grants:
+        for grant, task in zip(grants, tasks, strict=True):
             queue = engine_queue(grant.engine)
-            task = make_task(
-                f"run-{grant.run_id}",
-                BUILD_TASK,
-                args=(grant.run_id, grant.token),
-                argsrepr=grant.words,
-                kwargsrepr="",
-                ignore_result=True,
-                create_sent_event=True,
-            )
             letters.setdefault(queue, []).append(_letter(channel, task, queue))
-            events.send("task-sent", queue=queue, exchange="", routing_key=queue, **task.sent_event)
         with channel.conn_or_acquire() as client:
             for queue, texts in letters.items():
                 client.lpush(queue, *texts)
+        limit = len(grants) + 1
+        events = self._app.events.Dispatcher(
+            producer.connection, channel=channel, buffer_group=["task"], buffer_limit=limit
+        )
+        for grant, task in zip(grants, tasks, strict=True):
+            queue = engine_queue(grant.engine)
+            events.send("task-sent", queue=queue, exchange="", routing_key=queue, **task.sent_event)
         events.flush()
+
+    def _task(self, grant: Build) -> Any:  # noqa: ANN401  Celery's named tuple
+        make: Any = self._app.amqp.as_task_v2
+        return make(
+            f"run-{grant.run_id}",
+            BUILD_TASK,
+            args=(grant.run_id, grant.token),
+            argsrepr=grant.words,
+            kwargsrepr="",
+            ignore_result=True,
+            create_sent_event=True,
+        )
 
 
 def _letter(channel: Any, task: Any, queue: str) -> str:  # noqa: ANN401  kombu's channel and task are untyped

@@ -13,7 +13,7 @@ from tests.support.fleet import Fleet
 from tests.support.wait import until
 from vibey import embedded
 from vibey.domain.errors import ServiceUnavailable
-from vibey.publisher import CONTROL_QUEUE, ENQUEUE_TASK, make_app
+from vibey.publisher import ENQUEUE_QUEUE, ENQUEUE_TASK, make_app
 from vibey.services.installation import celery_configuration, service_urls
 from vibey.store import migrate
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _send_enqueue(fleet: Fleet, **payload: float) -> None:
     """Ask for a job by message, as a producer without access to the database does."""
     app = make_app("producer", celery_configuration(fleet.settings, service_urls(fleet.settings)))
-    app.send_task(ENQUEUE_TASK, kwargs={"payload": payload}, queue=CONTROL_QUEUE)
+    app.send_task(ENQUEUE_TASK, kwargs={"payload": payload}, queue=ENQUEUE_QUEUE)
     app.close()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support import oracles
 from tests.support.worlds import batches, requirements, worlds
-from vibey.domain.decide import Assign, Request, Wait, World, decide, decide_all, takers, tier_of, wait_reason
+from vibey.domain.decide import Assign, Request, Wait, World, decide, decide_all, prospect, tier_of
 from vibey.domain.engine import Phase, Tier
 from vibey.domain.offer import Why
 from vibey.domain.pool import default_pool
@@ -51,8 +51,11 @@ def test_takers_and_reasons_agree_with_the_oracle(world: World, requirement: Req
     """What a group is told before any of its jobs is decided is what the decision would say."""
     surveyed = world.survey(requirement)
     expected = oracles.takers(requirement, world.engines, world.usage)
-    assert [engine.name for engine in takers(surveyed, world.usage)] == expected
-    assert wait_reason(surveyed, world.usage).value == oracles.wait_reason(requirement, world.engines)
+    seen = prospect(surveyed, world, Request(0, 1, requirement))
+    free = sum(world.usage.free_slots(engine) for engine in world.engines if engine.name in expected)
+    assert seen.room == free
+    if not expected:
+        assert seen.waiting == oracles.wait_reason(requirement, world.engines)
 
 
 @given(worlds(), requirements)

@@ -26,6 +26,7 @@ class Bench:
         tables.setdefault("services", {}).update(
             database_url=database_url, redis_url=redis_url, data_dir=str(folder / "data")
         )
+        tables.setdefault("engines", {}).setdefault("mode", "singleton")
         self.redis_url = redis_url
         self.url = database_url
         self.installation = Installation.open(settings_of(Source(None, folder, tables), {}))

@@ -100,8 +100,6 @@ def test_each_part_of_a_requirement_makes_a_group_of_its_own() -> None:
         replace(plain, excluded=names),
         replace(plain, avoided=names),
         replace(plain, excluded=names, avoided=names),
-        replace(plain, affinity="x"),
-        replace(plain, session="x"),
     ]
     assert len({variant.key for variant in variants}) == len(variants)
 

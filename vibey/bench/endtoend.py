@@ -18,7 +18,8 @@ from vibey.store.statement import Statement
 if TYPE_CHECKING:
     from vibey.bench.processes import Processes
 
-SLOTS = 16
+# As many as a busy fleet has: a routing pass then grants a batch, and the peer has as many processes.
+SLOTS = 48
 NOW = Statement("bench-now", "the database's clock", "select extract(epoch from clock_timestamp())")
 OPEN = Statement("bench-open", "whether any job has not ended", "select count(*) from jobs where ended_at is null")
 LAST_END = Statement("bench-last-end", "when the last job ended", "select extract(epoch from max(ended_at)) from jobs")

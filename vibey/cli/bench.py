@@ -26,7 +26,7 @@ ROWS = ("pure", "durable", "enqueue", "endtoend", "handover", "depth")
 @click.command(
     cls=Command,
     examples=(
-        "vibey bench                          everything, five rounds, about ten minutes on a quiet machine",
+        "vibey bench                          everything, five rounds, about six minutes",
         "vibey bench --row durable --row pure only these",
         "vibey bench --quick --json           whether everything can be measured, in under a minute",
     ),

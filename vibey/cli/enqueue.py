@@ -40,9 +40,7 @@ LARGE_BYTES = 1_000_000
 @click.option("--exclude", multiple=True, help="An engine that must not run it; repeatable.")
 @click.option("--session", "session_key", help="Jobs of one session like the engine that holds it warm.")
 @click.option("--key", "idempotency_key", help="Idempotency key: a second job with it is the first one.")
-@click.option(
-    "--deadline", callback=seconds, metavar="TIME", help="Fail it unless it has ended by then: 90s, 15m, 2h."
-)
+@click.option("--deadline", callback=seconds, metavar="TIME", help="Fail it unless it has ended by then: 90s, 15m, 2h.")
 @click.option("--max-attempts", type=int, help="Attempts before it has failed; default: as configured.")
 @click.option("--batch", type=click.File("rb"), help="A file with a job a line, as JSON; - for standard input.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it succeeded.")

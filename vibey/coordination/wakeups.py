@@ -10,9 +10,9 @@ gives the route key back only if the flag is down, else it clears the flag and s
 Lua script, so no wake-up falls between the check and the release.
 
 Failures. Redis wiped: at worst two routers run at once, which Postgres' row locks make correct, or a
-message is lost, which the tick makes up for. Redis away: every call answers as if there were nobody else
-(`begin` yes, `finish` done, `wake` do send). A router killed in its work: the route key expires by itself
-within seconds.
+message is lost, which the tick makes up for. Redis away, full or read-only: every call answers as if there
+were nobody else (`begin` yes, `finish` done, `wake` do send). A router killed in its work: the route key
+expires by itself within seconds.
 """
 
 from __future__ import annotations
@@ -34,22 +34,28 @@ end
 if redis.call('set', KEYS[1], '1', 'NX', 'PX', ARGV[1]) then return 1 end
 return 0
 """
-LOOK = """
-if redis.call('exists', KEYS[2]) == 0 then return 0 end
-redis.call('set', KEYS[3], '1', 'PX', ARGV[1])
-return 1
-"""
 BEGIN = """
 redis.call('del', KEYS[1])
 if redis.call('set', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
 redis.call('set', KEYS[3], '1', 'PX', ARGV[3])
 return 0
 """
+GO_ON = """
+local router = redis.call('get', KEYS[2])
+if router == ARGV[1] or not router then redis.call('set', KEYS[2], ARGV[1], 'PX', ARGV[2]) end
+return 0
+"""
 FINISH = """
+local router = redis.call('get', KEYS[2])
+if router and router ~= ARGV[1] then return 0 end
 if redis.call('del', KEYS[3]) == 1 then
   redis.call('set', KEYS[2], ARGV[1], 'PX', ARGV[2])
   return 1
 end
+redis.call('del', KEYS[2])
+return 0
+"""
+ABANDON = """
 if redis.call('get', KEYS[2]) == ARGV[1] then redis.call('del', KEYS[2]) end
 return 0
 """
@@ -70,9 +76,10 @@ class WakeUps:
             health_check_interval=30,
         )
         self._wake = self._redis.register_script(WAKE)
-        self._look = self._redis.register_script(LOOK)
         self._begin = self._redis.register_script(BEGIN)
+        self._go_on = self._redis.register_script(GO_ON)
         self._finish = self._redis.register_script(FINISH)
+        self._abandon = self._redis.register_script(ABANDON)
 
     def wake(self, pool: str) -> bool:
         """Whether the caller should send a routing message; False when one is on its way or a router at work told."""
@@ -82,21 +89,21 @@ class WakeUps:
         """Take a wake back whose message could not be sent."""
         self._ask(0, lambda: self._redis.delete(self._keys.wake(pool)))
 
-    def is_routing(self, pool: str) -> bool:
-        """Whether a router is at work; if so it will look once more."""
-        return bool(self._ask(0, lambda: self._look(self._of(pool), [AGAIN_MS])))
-
     def begin(self, pool: str, router: str) -> bool:
         """Become the pool's router; False when there is one, which has then been asked to look once more."""
         return bool(self._ask(1, lambda: self._begin(self._of(pool), [router, ROUTE_MS, AGAIN_MS])))
 
     def go_on(self, pool: str, router: str) -> None:
         """Say that the pool's router is still at work."""
-        self._ask(None, lambda: self._redis.set(self._keys.route(pool), router, px=ROUTE_MS))
+        self._ask(None, lambda: self._go_on(self._of(pool), [router, ROUTE_MS]))
 
     def finish(self, pool: str, router: str) -> bool:
         """Stop being the pool's router; True means: stay, someone asked for another look."""
         return bool(self._ask(0, lambda: self._finish(self._of(pool), [router, ROUTE_MS])))
+
+    def abandon(self, pool: str, router: str) -> None:
+        """Stop being the pool's router with work left, and with what others asked for."""
+        self._ask(None, lambda: self._abandon(self._of(pool), [router]))
 
     def nudge(self, run_id: int) -> None:
         """Tell the holder of a run to renew at once."""
@@ -111,7 +118,7 @@ class WakeUps:
         key = self._keys.stop(run_id)
         try:
             return self._redis.blpop([key], timeout=max(0.05, min(seconds, 3.0))) is not None
-        except (redis.ConnectionError, redis.TimeoutError) as error:
+        except redis.RedisError as error:
             raise ConnectionError(str(error)) from error
 
     def ping(self) -> None:
@@ -134,5 +141,5 @@ class WakeUps:
     def _ask(otherwise: object, ask: Callable[[], object]) -> object:
         try:
             return ask()
-        except (redis.ConnectionError, redis.TimeoutError):
+        except redis.RedisError:
             return otherwise

@@ -10,12 +10,12 @@ on the world the one before left behind, so a batch decides exactly as if its jo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vibey.domain.assessment import Assessment, Survey, survey
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
-from vibey.domain.offer import Offer, WaitReason, Why, offer
+from vibey.domain.offer import Barred, Held, Load, Offer, Policy, WaitReason, Why, offer
 from vibey.domain.selection import CreditKey, Selection, select
 
 if TYPE_CHECKING:
@@ -27,22 +27,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One queued job as the router sees it; `attempt` is the number its next run will carry."""
+    """One queued job as the router sees it; `attempt` is the number its next run will carry.
+
+    `waited_ms` counts from this attempt's first hold; 0 if it was never held.
+    """
 
     job_id: int
     attempt: int
     requirement: Requirement
+    waited_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything a decision may depend on: the fleet, how full it is, and the rotation's state."""
+    """Everything a decision may depend on: the fleet, how full it is, the rotation's state, each project's rules.
+
+    `caps` says how many units are left of the cap a project draws on; projects that share a cap are given the same
+    name in `purses`.
+    """
 
     pool: Pool
     engines: tuple[EngineFacts, ...]
     usage: Usage = field(default_factory=Usage)
     credits: Mapping[CreditKey, int] = field(default_factory=dict)
     cost_aware: bool = True
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    purses: Mapping[str, str] = field(default_factory=dict)
+    caps: Mapping[str, int] = field(default_factory=dict)
+
+    def policy(self, project: str) -> Policy:
+        """The rules a project's jobs are decided by."""
+        return self.policies.get(project, DEFAULT_POLICY)
+
+    def purse(self, project: str) -> str:
+        """The name of the cap a project draws on."""
+        return self.purses.get(project, project)
+
+    def load(self, request: Request) -> Load:
+        """How things stand for one job."""
+        left = self.caps.get(self.purse(request.requirement.project), 0)
+        return Load(self.usage, request.waited_ms, left)
 
     def survey(self, requirement: Requirement) -> Survey:
         """Assess the fleet for a requirement; stays valid while only usage and credits move."""
@@ -56,19 +80,24 @@ class World:
         for step in decision.selection.steps:
             for key, value in zip(step.members, step.after, strict=True):
                 credits[step.pool, key] = value
-        usage = self.usage.with_run(decision.engine)
-        return World(self.pool, self.engines, usage, credits, self.cost_aware)
+        caps = self.caps
+        if decision.counted:
+            purse = self.purse(decision.request.requirement.project)
+            caps = {**caps, purse: caps[purse] - 1}
+        return replace(self, usage=self.usage.with_run(decision.engine), credits=credits, caps=caps)
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """A run is granted on `engine`."""
+    """A run is granted on `engine`; `counted` takes a unit of the cap, `grounds` are given for every paid exception."""
 
     request: Request
     engine: EngineFacts
     why: Why
     waived: bool
     selection: Selection
+    counted: bool = False
+    grounds: Grounds | None = None
 
     @property
     def outcome(self) -> str:
@@ -82,6 +111,25 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class Grounds:
+    """Why paid work was justified: every local engine's slots (name, in use, slots), the wait, the cap's rest."""
+
+    local: tuple[tuple[str, int, int], ...]
+    waited_ms: int
+    cap_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The job stays queued because overflow could follow; look again after `retry_ms`."""
+
+    request: Request
+    retry_ms: int
+
+    outcome = "hold"
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """The job stays queued because nothing can take it now."""
 
@@ -91,13 +139,40 @@ class Wait:
     outcome = "wait"
 
 
-Decision = Assign | Wait
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """How many of a group's jobs could be granted now; if none, `reason` says why they wait.
+
+    `held_first`: only those held for the threshold, and the others are to be held; `counted`: each takes a unit.
+    """
+
+    room: int
+    held_first: bool = False
+    counted: bool = False
+    reason: WaitReason | None = None
+
+    @property
+    def waiting(self) -> str | None:
+        """The word for why jobs of the group stay queued; None when they are granted in turn."""
+        if self.held_first:
+            return "held"
+        return None if self.reason is None else self.reason.value
+
+
+Decision = Assign | Hold | Wait
+
+DEFAULT_POLICY = Policy()
 
 
 def decide(request: Request, world: World, surveyed: Survey | None = None) -> Decision:
     """Where this job runs, or why it waits. `surveyed` is the requirement's survey, when it is at hand."""
     assessed = surveyed or world.survey(request.requirement)
-    offered = offer(assessed)
+    load = world.load(request)
+    offered = offer(assessed, world.policy(request.requirement.project), load)
+    if isinstance(offered, Held):
+        return Hold(request, offered.retry_ms)
+    if isinstance(offered, Barred):
+        return Wait(request, offered.reason)
     free = _with_free_slot(offered, world.usage)
     if not free:
         return Wait(request, _wait_reason(offered))
@@ -106,7 +181,8 @@ def decide(request: Request, world: World, surveyed: Survey | None = None) -> De
     if selection is None:
         return Wait(request, WaitReason.NO_ELIGIBLE_ENGINE)
     chosen = next(each for each in free if each.engine.name == selection.engine)
-    return Assign(request, chosen.engine, offered.why, chosen.waived, selection)
+    grounds = _grounds(assessed, load) if offered.why is not Why.ASSIGN else None
+    return Assign(request, chosen.engine, offered.why, chosen.waived, selection, offered.counted, grounds)
 
 
 def decide_all(requests: Iterable[Request], world: World) -> Iterator[Decision]:
@@ -121,18 +197,39 @@ def decide_all(requests: Iterable[Request], world: World) -> Iterator[Decision]:
         yield decision
 
 
-def takers(surveyed: Survey, usage: Usage) -> tuple[EngineFacts, ...]:
-    """The engines that would take a job of this survey's requirement right now; empty when it could only wait."""
-    return tuple(each.engine for each in _with_free_slot(offer(surveyed), usage))
+def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
+    """What a group's jobs can look forward to now, judged by one of them that waited long enough to overflow.
 
-
-def wait_reason(surveyed: Survey, usage: Usage) -> WaitReason:  # noqa: ARG001  asked like `takers`
-    """Why a job of this requirement waits, given that nothing takes it."""
-    return _wait_reason(offer(surveyed))
+    Tells the router how many of the group's jobs to fetch and lock, and what to note for the others.
+    """
+    policy = world.policy(request.requirement.project)
+    patient = replace(world.load(request), waited_ms=policy.overflow_after_ms)
+    offered = offer(surveyed, policy, patient)
+    if isinstance(offered, Barred):
+        return Prospect(0, reason=offered.reason)
+    if isinstance(offered, Held):
+        return Prospect(0)
+    free = sum(world.usage.free_slots(each.engine) for each in _with_free_slot(offered, world.usage))
+    if offered.counted:
+        free = min(free, patient.cap_left)
+    if free == 0:
+        return Prospect(0, reason=_wait_reason(offered))
+    held_first = offered.why is Why.OVERFLOW and policy.overflow_after_ms > 0
+    return Prospect(free, held_first=held_first, counted=offered.counted)
 
 
 def _with_free_slot(offered: Offer, usage: Usage) -> tuple[Assessment, ...]:
     return tuple([each for each in offered.candidates if usage.free_slots(each.engine) > 0])
+
+
+def _grounds(surveyed: Survey, load: Load) -> Grounds:
+    in_use = load.usage.in_use
+    local = tuple(
+        (each.engine.name, in_use.get(each.engine.name, 0), each.engine.slots)
+        for each in surveyed.assessments
+        if each.engine.tier is Tier.LOCAL
+    )
+    return Grounds(local, load.waited_ms, load.cap_left)
 
 
 def _wait_reason(offered: Offer) -> WaitReason:

@@ -65,6 +65,16 @@ class ServiceUnavailable(VibeyError):
         super().__init__(f"{service} is unreachable ({detail}); {remedy}")
 
 
+class Contended(VibeyError):
+    """Other transactions held what this one needs, again and again; nothing was changed."""
+
+    exit_code: ClassVar[int] = 4
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"other transactions hold what this one needs ({detail}); nothing was changed, try again")
+
+
 class SchemaOutdated(VibeyError):
     """The database's schema is not the one this version needs; nothing was started."""
 

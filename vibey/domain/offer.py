@@ -1,7 +1,14 @@
 """Offer: which candidates a job may be given now, before rotation chooses among them.
 
-Pure and total: for every survey and usage there is exactly one answer. In mode `singleton` the preferred
-tier's candidates are offered whatever the load, and a job waits in the queue while all of them are full.
+Pure and total: for every survey, policy and load there is exactly one answer, the first that applies.
+
+1. *No local candidate.* Paid is offered. If local engines are configured this is a fallback, which the policy allows,
+   counts against the cap, or forbids; with no local engine in the pool it is a plain assignment.
+2. *Mode singleton.* The preferred tier's candidates, whatever the load.
+3. *A local candidate has a free slot.* Exactly the free locals: paid is never offered beside a free local slot.
+4. *Overflow cannot follow*, because no paid candidate is free or the cap is spent. Local, so the job waits for it.
+5. *Waited less than the threshold.* Hold, and look again within the poll.
+6. *Waited long enough.* The free paid candidates: overflow, one unit of the cap.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vibey.domain.assessment import Assessment, Survey
+    from vibey.domain.engine import Usage
 
 
 class Mode(StrEnum):
@@ -19,6 +27,14 @@ class Mode(StrEnum):
 
     SINGLETON = "singleton"
     HYBRID = "hybrid"
+
+
+class Fallback(StrEnum):
+    """What a paid pick for want of any local candidate costs: nothing, a unit of the cap, or it may not be."""
+
+    ALLOW = "allow"
+    COUNT = "count"
+    NEVER = "never"
 
 
 class Why(StrEnum):
@@ -35,22 +51,87 @@ class WaitReason(StrEnum):
     NO_ELIGIBLE_ENGINE = "no_eligible_engine"
     SLOTS_FULL = "slots_full"
     NO_WORKER = "no_worker"
+    CAP_SPENT = "cap_spent"
+    FALLBACK_NOT_ALLOWED = "fallback_not_allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A project's rules for paid work. Durations are milliseconds; `cap` is units a UTC day."""
+
+    mode: Mode = Mode.SINGLETON
+    overflow_after_ms: int = 600_000
+    poll_ms: int = 30_000
+    cap: int = 10
+    fallback: Fallback = Fallback.ALLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How full the fleet is, how long this attempt has been held, and how many units of the cap are left."""
+
+    usage: Usage
+    waited_ms: int = 0
+    cap_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The candidates rotation may choose among; empty when no engine is eligible."""
+    """The candidates rotation may choose among; `counted` says that a run on them takes a unit of the cap."""
 
     candidates: tuple[Assessment, ...]
     why: Why
+    counted: bool = False
 
 
-def offer(survey: Survey) -> Offer:
-    """The preferred tier's candidates; paid without any local candidate, though some are configured, is a fallback."""
-    is_fallback = bool(survey.paid) and survey.has_local and not survey.local
-    return Offer(preferred_tier(survey), Why.FALLBACK if is_fallback else Why.ASSIGN)
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The job stays queued because overflow could follow; look again after so many milliseconds."""
+
+    retry_ms: int
 
 
-def preferred_tier(survey: Survey) -> tuple[Assessment, ...]:
-    """The local candidates, or the paid ones when there is none."""
-    return survey.local or survey.paid
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """Nothing may be offered, and why."""
+
+    reason: WaitReason
+
+
+def offer(survey: Survey, policy: Policy, load: Load) -> Offer | Held | Barred:
+    """The answer for one job; the module's text numbers the rules."""
+    local = survey.local
+    if not local:
+        return _without_local(survey, policy, load)
+    if policy.mode is Mode.SINGLETON:
+        return Offer(local, Why.ASSIGN)
+    if free_local := _free(local, load.usage):
+        return Offer(free_local, Why.ASSIGN)
+    free_paid = _free(survey.paid, load.usage)
+    if not free_paid or load.cap_left <= 0:
+        return Offer(local, Why.ASSIGN)
+    if load.waited_ms < policy.overflow_after_ms:
+        return Held(retry_ms(policy, load.waited_ms))
+    return Offer(free_paid, Why.OVERFLOW, counted=True)
+
+
+def retry_ms(policy: Policy, waited_ms: int) -> int:
+    """When to look at a held job again: at the threshold in whole seconds, within the poll, and never at once."""
+    remaining = -(-(policy.overflow_after_ms - waited_ms) // 1000) * 1000
+    return max(1000, min(remaining, policy.poll_ms))
+
+
+def _without_local(survey: Survey, policy: Policy, load: Load) -> Offer | Barred:
+    if not survey.paid:
+        return Barred(WaitReason.NO_ELIGIBLE_ENGINE)
+    if not survey.has_local:
+        return Offer(survey.paid, Why.ASSIGN)
+    if policy.fallback is Fallback.NEVER:
+        return Barred(WaitReason.FALLBACK_NOT_ALLOWED)
+    if policy.fallback is Fallback.COUNT and load.cap_left <= 0:
+        return Barred(WaitReason.CAP_SPENT)
+    return Offer(survey.paid, Why.FALLBACK, counted=policy.fallback is Fallback.COUNT)
+
+
+def _free(candidates: tuple[Assessment, ...], usage: Usage) -> tuple[Assessment, ...]:
+    return tuple([each for each in candidates if usage.free_slots(each.engine) > 0])

@@ -1,4 +1,4 @@
-"""Requirement: what a job asks of an engine. Jobs with equal requirements form one group of the queue."""
+"""Requirement: what a job asks of an engine. Jobs that the same engines may serve form one group of the queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The question put to every engine, the same for all jobs of a group.
+    """The question put to every engine.
 
     `excluded` is the job's own word and absolute. `avoided` comes from a rise of effort or a handoff and is
     waived for a tier it would leave empty. `affinity` is the engine that served the previous attempt.
@@ -30,7 +30,11 @@ class Requirement:
 
     @property
     def key(self) -> int:
-        """The group's key: a signed 64-bit digest of the canonical form, equal exactly for equal requirements."""
+        """The group's key: a signed 64-bit digest of all that decides which engines are eligible.
+
+        Affinity and session are left out: they move weight among eligible engines, so jobs that differ only in
+        them wait for the same things, and a group for each session would make the queue as wide as it is deep.
+        """
         text = dumps(
             [
                 self.pool,
@@ -39,8 +43,6 @@ class Requirement:
                 sorted(self.capabilities),
                 sorted(self.excluded),
                 sorted(self.avoided),
-                self.affinity,
-                self.session,
             ],
             separators=(",", ":"),
         )

@@ -10,16 +10,17 @@
 | VIBEY, our own fault | retried after backoff | counted | nobody |
 | HANDOFF, wound down and saved its state | requeued at once, that engine avoided | refunded, at most 3 a job | nobody |
 | MISCONFIGURED | requeued at once | refunded, as capacity | the engine is gone until `doctor` is good |
+| deadline reached while running | failed | counted | nobody |
 | lost: lease expired after the start | retried after backoff | counted | nobody |
 | cancelled | cancelled | counted | nobody |
-| withdrawn: granted, never started | requeued at once | refunded | nobody |
+| withdrawn: granted, never started | requeued at once | refunded | a unit of the cap is given back |
 
 A retry needs an attempt left; without one the job has failed. A spent refund allowance makes the ending count.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,7 @@ class Attempted:
     refunds: int = 0
     handoffs: int = 0
     avoided: frozenset[str] = frozenset()
+    affinity: str | None = None
     cancel_requested: bool = False
 
 
@@ -76,7 +78,8 @@ class Attempted:
 class Settlement:
     """What to write: the run's and the job's new state, and the job's next requirement if it is queued again.
 
-    `attempts` is how many count as used from now on; `delay_ms` 0 means due at once.
+    `attempts` is how many count as used from now on; `delay_ms` 0 means due at once. `release` gives a unit of the cap
+    back, if the run had taken one: only when it provably did no work.
     """
 
     run_state: RunState
@@ -89,14 +92,18 @@ class Settlement:
     effort: Effort
     delay_ms: int = 0
     reason: str = ""
+    release: bool = False
 
 
 def settle(job: Attempted, outcome: Outcome, *, backoff_ms: int) -> Settlement:
     """The settlement of a run that ended with an outcome."""
     if isinstance(outcome, Success):
         return _ended(job, RunState.SUCCEEDED, JobState.SUCCEEDED, "succeeded")
-    if job.cancel_requested:
-        return cancelled(job)
+    settled = cancelled(job) if job.cancel_requested else _failed(job, outcome, backoff_ms)
+    return replace(settled, release=outcome.did_no_work)
+
+
+def _failed(job: Attempted, outcome: Failure, backoff_ms: int) -> Settlement:
     reason = f"{outcome.failure_class.value}: {outcome.detail}"
     if outcome.failure_class is FailureClass.HANDOFF and job.handoffs < HANDOFFS_PER_JOB:
         return _handed_off(job, reason)
@@ -118,8 +125,18 @@ def lost(job: Attempted, *, backoff_ms: int, rerun: bool = True) -> Settlement:
 def withdrawn(job: Attempted, reason: str) -> Settlement:
     """The settlement of a grant that never started: as if it had not been made."""
     if job.cancel_requested:
-        return _ended(job, RunState.WITHDRAWN, JobState.CANCELLED, "cancelled")
-    return _again(job, RunState.WITHDRAWN, job.attempt - 1, reason, refunds=job.refunds)
+        undone = replace(job, attempt=job.attempt - 1)
+        settled = _ended(undone, RunState.WITHDRAWN, JobState.CANCELLED, "cancelled")
+    else:
+        settled = _again(job, RunState.WITHDRAWN, job.attempt - 1, reason, refunds=job.refunds)
+    return replace(settled, release=True)
+
+
+def overdue(job: Attempted) -> Settlement:
+    """The settlement of a run that reached its job's deadline: the job has failed, and nobody is to blame."""
+    if job.cancel_requested:
+        return cancelled(job)
+    return _ended(job, RunState.FAILED, JobState.FAILED, "the deadline passed while it ran")
 
 
 def cancelled(job: Attempted) -> Settlement:
@@ -182,7 +199,9 @@ def _retried(job: Attempted, run: RunState, reason: str, backoff_ms: int) -> Set
 
 def _again(job: Attempted, run: RunState, attempts: int, reason: str, *, refunds: int) -> Settlement:
     effort = effort_of(attempts + 1, job.effort)
-    return Settlement(run, JobState.QUEUED, attempts, refunds, job.handoffs, job.avoided, None, effort, reason=reason)
+    return Settlement(
+        run, JobState.QUEUED, attempts, refunds, job.handoffs, job.avoided, job.affinity, effort, reason=reason
+    )
 
 
 def _handed_off(job: Attempted, reason: str) -> Settlement:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.decide import Assign, World
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
+from vibey.domain.offer import Fallback, Mode, Policy
 from vibey.domain.pool import Member, Pool, Select
 from vibey.domain.requirement import Requirement
 
@@ -28,6 +29,9 @@ def world_json(world: World) -> dict[str, Any]:
         "probing": sorted(world.usage.probing),
         "credits": [[pool, member, value] for (pool, member), value in sorted(world.credits.items())],
         "cost_aware": world.cost_aware,
+        "policies": {project: _policy_json(policy) for project, policy in sorted(world.policies.items())},
+        "purses": dict(sorted(world.purses.items())),
+        "caps": dict(sorted(world.caps.items())),
     }
 
 
@@ -40,6 +44,9 @@ def world_of(value: Mapping[str, Any]) -> World:
         usage=Usage(in_use, frozenset(value["probing"])),
         credits={(pool, member): credit for pool, member, credit in value["credits"]},
         cost_aware=value["cost_aware"],
+        policies={project: _policy_of(item) for project, item in value["policies"].items()},
+        purses=value["purses"],
+        caps=value["caps"],
     )
 
 
@@ -78,7 +85,27 @@ def trace_json(decision: Assign) -> dict[str, Any]:
         [step.pool, list(step.skipped), list(step.members), list(step.shares), list(step.before), step.chosen]
         for step in decision.selection.steps
     ]
-    return {"steps": steps, "waived": True} if decision.waived else {"steps": steps}
+    optional = {
+        "waived": decision.waived,
+        "waited_ms": decision.request.waited_ms,
+    }
+    return {"steps": steps} | {key: value for key, value in optional.items() if value}
+
+
+def _policy_json(policy: Policy) -> dict[str, Any]:
+    return {
+        "mode": policy.mode.value,
+        "overflow_after_ms": policy.overflow_after_ms,
+        "poll_ms": policy.poll_ms,
+        "cap": policy.cap,
+        "fallback": policy.fallback.value,
+    }
+
+
+def _policy_of(value: Mapping[str, Any]) -> Policy:
+    return Policy(
+        Mode(value["mode"]), value["overflow_after_ms"], value["poll_ms"], value["cap"], Fallback(value["fallback"])
+    )
 
 
 def _engine_json(engine: EngineFacts, usage: Usage) -> dict[str, Any]:

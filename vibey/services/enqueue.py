@@ -59,8 +59,7 @@ class Placed:
 
 def place(installation: Installation, orders: Sequence[Order]) -> list[Placed]:
     """Enqueue a batch in one transaction and wake the router; all of it or, with an error, nothing."""
-    with installation.database.begin() as connection:
-        placed = place_in(connection, installation, orders)
+    placed = installation.database.once(lambda connection: place_in(connection, installation, orders))
     for pool in sorted({order.pool for order in orders}):
         installation.wake(pool)
     return placed

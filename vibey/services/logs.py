@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.errors import Refused, UnknownName
 from vibey.engines import output
-from vibey.services.run import output_of
+from vibey.services.outputs import output_of
 from vibey.store import views
 
 if TYPE_CHECKING:

@@ -15,9 +15,17 @@ if TYPE_CHECKING:
     from vibey.store.database import Connection
 
 
+MAIN = "main"
+
+
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """A root pool and the definitions it may refer to. Without a definition it is the default tree of all engines."""
+    """A root pool and the definitions it may refer to.
+
+    Without a definition `main` is the default tree of all engines. Any other root without one, such as a
+    pool that was taken out of the configuration while jobs were queued for it, has no engines: its jobs
+    wait rather than run elsewhere.
+    """
 
     root: str
     definitions: Mapping[str, Mapping[str, Any]]
@@ -30,9 +38,9 @@ class Trees:
     @property
     def engine_names(self) -> tuple[str, ...] | None:
         """The engines under the root; None means every configured engine."""
-        if self.root not in self.definitions:
-            return None
-        return tuple(self._tree(self.root).engines())
+        if self.root in self.definitions:
+            return tuple(self._tree(self.root).engines())
+        return None if self.root == MAIN else ()
 
     def build(self, engines: Sequence[EngineFacts]) -> Pool:
         """The tree to walk."""

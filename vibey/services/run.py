@@ -10,39 +10,33 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from vibey.domain import settlement
 from vibey.domain.effort import Effort
-from vibey.domain.errors import ServiceUnavailable, VibeyError
+from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
 from vibey.domain.outcome import Failure, FailureClass, Outcome
-from vibey.engines.context import LOG_NAME, run_directory, run_log
 from vibey.engines.contract import Job, Renewal, Stopped, StopReason
 from vibey.engines.moment import Moment
-from vibey.engines.output import read_tail
 from vibey.engines.processes import kill_leftovers
 from vibey.engines.registry import build
 from vibey.engines.runner import execute
 from vibey.services.fleet import config_of
-from vibey.services.settle import Held, hand_over, settle, stop
+from vibey.services.outputs import runs_root, tail_of, tidy
+from vibey.services.settle import Held, close, hand_over, settle
 from vibey.store import runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from vibey.domain.settlement import Settlement
     from vibey.services.installation import Installation
 
 log = logging.getLogger("vibey.run")
 
-TAIL_LINES = 40
-TAIL_BYTES = 8192
-KEPT_SECONDS = 14 * 86400
 SETTLE_LEASES = 5
 SETTLE_PAUSE_SECONDS = 0.5
 
@@ -55,21 +49,13 @@ def carry_out(installation: Installation, run_id: int, token: int) -> str:
         log.info("run %d: not started here, its token %d no longer holds or it is at work elsewhere", run_id, token)
         return "stale"
     held = Held.of(started, token)
+    deadline = None if started.deadline_seconds is None else claimed_at.plus(started.deadline_seconds)
     ended = _executed(installation, started, held, claimed_at)
-    word = _settled(installation, held, ended)
-    _tidy(run_directory(runs_root(installation), run_id))
-    hand_over(installation, held.pool, installation.settings.slots_of(held.job.engine))
+    word = _settled(installation, held, ended, overdue=deadline is not None and deadline.has_come())
+    tidy(installation, run_id)
+    engine = installation.settings.engine.get(held.job.engine)
+    hand_over(installation, held.pool, installation.settings.slots_of(engine.name) if engine else 1)
     return word
-
-
-def runs_root(installation: Installation) -> Path:
-    """The folder that holds the runs' own folders."""
-    return installation.settings.data_dir / "runs"
-
-
-def output_of(installation: Installation, run_id: int) -> Path:
-    """Where a run's output is kept, if it ran on this machine."""
-    return run_log(runs_root(installation), run_id)
 
 
 def kill_dead_runs(installation: Installation, job_id: int | None = None) -> int:
@@ -79,22 +65,6 @@ def kill_dead_runs(installation: Installation, job_id: int | None = None) -> int
         return bool(installation.database.statement(lambda connection: runs.LIVE.all(connection, runs=[run_id])))
 
     return len(kill_leftovers(installation.identity, live=live, job_id=job_id))
-
-
-def prune_outputs(installation: Installation) -> int:
-    """Remove the folders of runs whose output has not changed for `KEPT_SECONDS`; returns how many."""
-    root = runs_root(installation)
-    if not root.is_dir():
-        return 0
-    oldest = time.time() - KEPT_SECONDS
-    old = [entry for entry in root.iterdir() if entry.is_dir() and _changed_at(entry) < oldest]
-    for entry in old:
-        shutil.rmtree(entry, ignore_errors=True)
-    return len(old)
-
-
-def _changed_at(directory: Path) -> float:
-    return max((entry.stat().st_mtime for entry in directory.iterdir()), default=directory.stat().st_mtime)
 
 
 def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa: ANN401  a database row
@@ -119,11 +89,12 @@ def _executed(installation: Installation, started: Any, held: Held, claimed_at: 
     settings = installation.settings
     engine = settings.engine.get(held.job.engine)
     if engine is None:
-        detail = f"engine {held.job.engine!r} is not in this worker's configuration"
-        return Failure(FailureClass.MISCONFIGURED, detail)
+        return Failure(FailureClass.VIBEY, f"engine {held.job.engine!r} is not in this worker's configuration")
     timeout = float(settings.engines.run_timeout_seconds)
     if started.deadline_seconds is not None:
-        timeout = max(0.001, min(timeout, started.deadline_seconds))
+        if started.deadline_seconds <= 0:
+            return Failure(FailureClass.WORK, "the deadline had passed before it started")
+        timeout = min(timeout, started.deadline_seconds)
     try:
         adapter = build(config_of(engine))
     except VibeyError as error:
@@ -164,7 +135,7 @@ def _renew(installation: Installation, held: Held) -> Renewal:
             run=held.run_id,
             token=held.token,
             lease_ms=installation.timing.lease_ms,
-            tail=_tail(installation, held.run_id),
+            tail=tail_of(installation, held.run_id),
         )
     )
     if row is None:
@@ -180,19 +151,26 @@ def _await_news(installation: Installation, run_id: int, seconds: float) -> bool
         return False
 
 
-def _settled(installation: Installation, held: Held, ended: Outcome | Stopped) -> str:
-    tail = _tail(installation, held.run_id)
-    if isinstance(ended, Stopped):
-        if ended.reason is StopReason.LEASE_LOST:
-            log.warning("run %d: its lease was lost, the work was killed", held.run_id)
-            return "lost"
-        settled = _persistently(installation, lambda: stop(installation, held, tail))
-    else:
-        settled = _persistently(installation, lambda: settle(installation, held, ended, tail))
+def _settled(installation: Installation, held: Held, ended: Outcome | Stopped, *, overdue: bool) -> str:
+    if isinstance(ended, Stopped) and ended.reason is StopReason.LEASE_LOST:
+        log.warning("run %d: its lease was lost, the work was killed", held.run_id)
+        return "lost"
+    tail = tail_of(installation, held.run_id)
+    settled = _persistently(installation, lambda: _settle(installation, held, ended, tail, overdue=overdue))
     if settled is None:
         log.warning("run %d: ended too late, its token %d no longer holds; nothing was changed", *held.key)
         return "stale"
     return settled.run_state.value
+
+
+def _settle(
+    installation: Installation, held: Held, ended: Outcome | Stopped, tail: str | None, *, overdue: bool
+) -> Settlement | None:
+    if isinstance(ended, Stopped):
+        return close(installation, held, settlement.cancelled(held.job), ended, tail)
+    if overdue and isinstance(ended, Failure):
+        return close(installation, held, settlement.overdue(held.job), ended, tail)
+    return settle(installation, held, ended, tail)
 
 
 def _persistently(installation: Installation, settling: Callable[[], Settlement | None]) -> Settlement | None:
@@ -202,29 +180,8 @@ def _persistently(installation: Installation, settling: Callable[[], Settlement 
     while True:
         try:
             return settling()
-        except ServiceUnavailable as error:
+        except (ServiceUnavailable, Contended) as error:
             if deadline.has_come():
                 raise
             log.warning("could not settle yet, trying again: %s", error)
             patience.wait(SETTLE_PAUSE_SECONDS)
-
-
-def _tail(installation: Installation, run_id: int) -> str | None:
-    path = output_of(installation, run_id)
-    if not path.exists():
-        return None
-    text = read_tail(path, TAIL_LINES)
-    return text[-TAIL_BYTES:].replace("\x00", "�")
-
-
-def _tidy(directory: Path) -> None:
-    """Remove what the run left in its folder, and keep its log."""
-    if not directory.is_dir():
-        return
-    for entry in directory.iterdir():
-        if entry.name.startswith(LOG_NAME):
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)

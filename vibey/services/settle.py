@@ -24,6 +24,7 @@ from vibey.store import engines, jobs, ledger, runs
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
+    from vibey.engines.contract import Stopped
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
 
@@ -82,10 +83,15 @@ def settle(installation: Installation, held: Held, outcome: Outcome, tail: str |
     return _in_full(installation, held, outcome, tail)
 
 
-def stop(installation: Installation, held: Held, tail: str | None = None) -> Settlement | None:
-    """End a run whose tree was killed because its job was cancelled; None when the token was stale."""
-    settled = settlement.cancelled(held.job)
-    row = end_row(held.key, settled, key_of(held, settled), tail=tail)
+def close(
+    installation: Installation,
+    held: Held,
+    settled: Settlement,
+    spent: Outcome | Stopped | None = None,
+    tail: str | None = None,
+) -> Settlement | None:
+    """End a run in a way that is nobody's fault, such as a cancel; None when the token was stale."""
+    row = end_row(held.key, settled, key_of(held, settled), spent, tail)
     ended = installation.database.run(lambda connection: runs.end(connection, [row]))
     return settled if ended else None
 
@@ -107,8 +113,6 @@ def key_of(held: Held, settled: Settlement) -> int:
         capabilities=held.capabilities,
         excluded=held.excluded,
         avoided=settled.avoided,
-        affinity=settled.affinity,
-        session=held.session,
     ).key
 
 
@@ -116,7 +120,7 @@ def end_row(
     held_run: tuple[int, int],
     settled: Settlement,
     key: int,
-    outcome: Outcome | None = None,
+    outcome: Outcome | Stopped | None = None,
     tail: str | None = None,
 ) -> dict[str, Any]:
     """The row that ends a (run, token) as settled; see `vibey.store.runs.END`."""
@@ -145,6 +149,7 @@ def end_row(
         "reason": settled.reason,
         "result": success.result if success else None,
         "event": EVENTS[settled.job_state].value,
+        "release": settled.release,
     }
 
 

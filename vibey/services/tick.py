@@ -13,8 +13,9 @@ lost (attempt counted). Grants not started in time are sent again, each time aft
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vibey.domain import settlement
 from vibey.domain.requirement import Requirement
@@ -24,11 +25,17 @@ from vibey.store import fleet, jobs, runs
 from vibey.store.runs import Expired, Granted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vibey.domain.settlement import Settlement
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
+    from vibey.store.statement import Statement
 
-PROMOTE_LIMIT = 1000
+T = TypeVar("T")
+log = logging.getLogger("vibey.tick")
+
+PROMOTE_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +51,24 @@ class Ticked:
 
 
 def tick(installation: Installation) -> Ticked:
-    """Note the time, reap, send again what was not started, and route every pool that has a due job."""
-    database = installation.database
-    lease_ms = installation.timing.lease_ms
-    database.statement(lambda connection: fleet.TICK.scalar(connection, lease_ms=lease_ms))
-    lost, withdrawn = reap(installation)
-    late = database.statement(jobs.PAST_DEADLINE.all)
-    promoted = database.statement(lambda connection: jobs.PROMOTE.all(connection, limit=PROMOTE_LIMIT))
-    resent = resend(installation)
-    due = [row.pool for row in database.statement(jobs.POOLS_DUE.all)]
-    granted = sum(route(installation, pool) for pool in due)
-    return Ticked(lost, withdrawn, resent, len(promoted), len(late), granted)
+    """Note the time, look what there is to do in one statement, and do each of it; a step that fails stops no other."""
+    lease_ms, resend_ms = installation.timing.lease_ms, installation.timing.resend_ms
+    due = installation.database.statement(
+        lambda connection: fleet.TICK.first(connection, lease_ms=lease_ms, resend_ms=resend_ms)
+    )
+    if due is None:
+        return Ticked()
+    lost, withdrawn = _step((0, 0), lambda: reap(installation), needed=due.expired)
+    late = _step(0, lambda: _rows(installation, jobs.PAST_DEADLINE), needed=due.late)
+    promoted = _step(0, lambda: _rows(installation, jobs.PROMOTE, limit=PROMOTE_LIMIT), needed=due.backoff)
+    resent = _step(0, lambda: resend(installation), needed=due.unsent)
+    _step(None, lambda: forget(installation), needed=due.clean)
+    granted = _step(0, lambda: _route_due(installation), needed=due.queued or lost + withdrawn + promoted > 0)
+    return Ticked(lost, withdrawn, resent, promoted, late, granted)
 
 
 def reap(installation: Installation) -> tuple[int, int]:
     """End runs whose lease is over; returns how many were lost and how many withdrawn."""
-    if not installation.database.statement(runs.HAS_EXPIRED.scalar):
-        return 0, 0
     return installation.database.run(lambda connection: _reap(connection, installation))
 
 
@@ -69,8 +77,33 @@ def resend(installation: Installation) -> int:
     rows = installation.database.statement(
         lambda connection: runs.RESEND.all(connection, after_ms=installation.timing.resend_ms)
     )
-    installation.send(Granted(row.id, row.token, row.job_id, row.engine, row.project, row.attempt) for row in rows)
+    installation.send([Granted(row.id, row.token, row.job_id, row.engine, row.project, row.attempt) for row in rows])
     return len(rows)
+
+
+def forget(installation: Installation) -> None:
+    """Drop what nobody will look at again: cold sessions, workers unseen for a day, reasons of groups long gone."""
+    for statement in (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, fleet.FORGET_GROUPS):
+        installation.database.statement(statement.run)
+
+
+def _step(otherwise: T, work: Callable[[], T], *, needed: bool) -> T:
+    if not needed:
+        return otherwise
+    try:
+        return work()
+    except Exception:
+        log.exception("a step of the tick failed; the others go on")
+        return otherwise
+
+
+def _rows(installation: Installation, statement: Statement, **values: object) -> int:
+    return len(installation.database.statement(lambda connection: statement.all(connection, **values)))
+
+
+def _route_due(installation: Installation) -> int:
+    due = [row.pool for row in installation.database.statement(jobs.POOLS_DUE.all)]
+    return sum(route(installation, pool) for pool in due)
 
 
 def _reap(connection: Connection, installation: Installation) -> tuple[int, int]:
@@ -92,8 +125,6 @@ def _end_row(installation: Installation, expired: Expired) -> dict[str, Any]:
         capabilities=frozenset(row.capabilities),
         excluded=frozenset(row.excluded),
         avoided=settled.avoided,
-        affinity=settled.affinity,
-        session=row.session,
     ).key
     return end_row((row.id, row.token), settled, key)
 

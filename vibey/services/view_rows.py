@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
 from vibey.domain.engine import MILLION
-from vibey.domain.offer import Mode
 from vibey.services.wording import engine_detail, instant, reason_of
 from vibey.store.engines import circuit_of
 
 if TYPE_CHECKING:
+    from vibey.services.modes import Resolved
     from vibey.store.statement import Row
 
 View = dict[str, Any]
@@ -145,13 +145,13 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def mode(configured: str) -> View:
+def mode(resolved: Resolved) -> View:
     """The mode in force, where it comes from, and why."""
-    if configured == Mode.SINGLETON:
-        source, why = "declared", "singleton is configured"
-    else:
-        source, why = "fallback", f"{configured} is configured, but this version dispatches in singleton only"
-    return {"mode": Mode.SINGLETON.value, "mode_source": source, "mode_reason": why}
+    return {
+        "mode": resolved.policy.mode.value,
+        "mode_source": resolved.source,
+        "mode_reason": resolved.reason,
+    }
 
 
 def event(row: Row[Any]) -> View:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.settlement import JobState
-from vibey.services import view_rows
+from vibey.services import modes, view_rows
 from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
 from vibey.store import fleet, projects, views
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 LIMIT = 10_000
 DISPATCH_EVENTS = (
-    "EngineSlotWaitStarted",
-    "EngineOverflowSelected",
-    "EngineOverflowReleased",
+    Event.ENGINE_SLOT_WAIT_STARTED.value,
+    Event.ENGINE_OVERFLOW_SELECTED.value,
+    Event.ENGINE_OVERFLOW_RELEASED.value,
     Event.PAID_FALLBACK_SELECTED.value,
-    "EngineDispatchMeasured",
+    Event.ENGINE_DISPATCH_MEASURED.value,
 )
-KINDS = tuple(dict.fromkeys([*(event.value for event in Event), *DISPATCH_EVENTS]))
+KINDS = tuple(event.value for event in Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +123,16 @@ def status(installation: Installation, project: str = "default", environ: Mappin
 
     def read(connection: Connection) -> View:
         found = projects.named(connection, project)
-        policy = ProjectPolicy.from_json(found.policy).overlaid(variables)
+        resolved = modes.resolve(connection, installation, [project], variables)[project]
         counts = {row.state: row.n for row in views.COUNTS.all(connection)}
         return {
             "project": project,
-            **view_rows.mode(policy.mode),
+            **view_rows.mode(resolved),
             "queued": counts.get(JobState.QUEUED, 0),
             "held": 0,
             "granted": counts.get(JobState.GRANTED, 0),
             "running": counts.get(JobState.RUNNING, 0),
-            "cap": _cap(connection, installation, found.id, policy.paid_daily_cap),
+            "cap": _cap(connection, installation, found.id, resolved.policy.cap),
             "engines": _engines(connection, installation),
             "workers": _workers(connection, installation),
         }

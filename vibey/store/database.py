@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import DBAPIError
 
-from vibey.domain.errors import ServiceUnavailable
+from vibey.domain.errors import Contended, ServiceUnavailable
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
+# Serialisation failure, deadlock, lock time-out; and a prepared statement that the other server behind a pooler does
+# not know, or already knows.
+RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "26000", "42P05"})
 SESSION_OPTIONS = (
     "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s"
 )
@@ -47,7 +49,7 @@ TRIES = 4
 PAUSE_SECONDS = 0.05
 
 
-__all__ = ["Connection", "Database", "is_retryable", "translated"]
+__all__ = ["Connection", "Database", "is_undone", "translated"]
 
 
 class Database:
@@ -70,6 +72,13 @@ class Database:
         """A connection on which every statement is a transaction of its own: one round trip each."""
         with translated(), self._engine().connect() as connection:
             yield connection
+
+    def once(self, work: Callable[[Connection], T]) -> T:
+        """Run work that must not be repeated once it may have been committed.
+
+        Tried again only when the database has undone it for sure; a connection lost on the way is told to the caller.
+        """
+        return _retrying(self.begin, work, even_if_lost=False)
 
     def run(self, work: Callable[[Connection], T]) -> T:
         """Run repeatable work in one transaction, trying the whole again when the database asks for it."""
@@ -118,6 +127,7 @@ def _connected(url: str, pool_size: int) -> Engine:
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
         "application_name": f"vibey-{os.getpid()}",
     }
     return create_engine(
@@ -146,24 +156,31 @@ def _roll_back(connection: Connection) -> None:
         connection.invalidate()
 
 
-def _retrying(opened: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]) -> T:
-    for tried in range(1, TRIES):
+def _retrying(
+    opened: Callable[[], AbstractContextManager[Connection]],
+    work: Callable[[Connection], T],
+    *,
+    even_if_lost: bool = True,
+) -> T:
+    for tried in range(1, TRIES + 1):
         try:
             with opened() as connection:
                 return work(connection)
-        except (DBAPIError, ServiceUnavailable) as error:
-            if not is_retryable(error):
+        except ServiceUnavailable:
+            if not even_if_lost or tried == TRIES:
                 raise
-            time.sleep(PAUSE_SECONDS * tried)
-    with opened() as connection:
-        return work(connection)
+        except DBAPIError as error:
+            if not is_undone(error):
+                raise
+            if tried == TRIES:
+                raise Contended(str(error.orig).strip().splitlines()[0]) from error
+        time.sleep(PAUSE_SECONDS * tried)
+    raise AssertionError(TRIES)
 
 
-def is_retryable(error: Exception) -> bool:
-    """Whether trying the whole transaction again may help."""
-    if isinstance(error, ServiceUnavailable):
-        return True
-    return isinstance(error, DBAPIError) and getattr(error.orig, "pgcode", None) in RETRIED_STATES
+def is_undone(error: DBAPIError) -> bool:
+    """Whether the database has undone the transaction for a reason that may be gone the next time."""
+    return getattr(error.orig, "pgcode", None) in RETRIED_STATES
 
 
 @contextmanager

@@ -91,6 +91,18 @@ FORGET_WORKERS = Statement(
     "drop rows of workers unseen for a day",
     "delete from workers where seen_at < clock_timestamp() - interval '1 day'",
 )
+FORGET_SESSIONS = Statement(
+    "session-forget",
+    "drop sessions that have gone cold",
+    "delete from sessions where expires_at < statement_timestamp()",
+)
+FORGET_GROUPS = Statement(
+    "group-forget",
+    "drop reasons of groups that have no due job any more",
+    """delete from group_states g where not exists (
+         select 1 from jobs j where j.pool = g.pool and j.requirement_key = g.requirement_key and j.state = 'queued'
+           and j.not_before is null)""",
+)
 WORKERS = Statement(
     "worker-all",
     "workers seen of late",
@@ -100,15 +112,28 @@ WORKERS = Statement(
 )
 TICK = Statement(
     "installation-tick",
-    "note this tick; after a gap, or a start of the database, leases are judged again only a lease length later",
+    "note this tick and say what it will find to do; after a gap, or a start of the database, leases are judged again "
+    "only a lease length later",
     """update installation i set last_tick_at = clock_timestamp(),
+         last_clean_at = case when i.last_clean_at < clock_timestamp() - interval '10 minutes'
+                         then clock_timestamp() else i.last_clean_at end,
          judge_after = case
            when i.last_tick_at is null or i.judge_after is null
              or clock_timestamp() - i.last_tick_at > %(lease_ms)s * interval '1 millisecond' / 3
              or pg_postmaster_start_time() > i.last_tick_at
            then clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
            else i.judge_after end
-       where id = 1 returning judge_after <= clock_timestamp() as judging""",
+       from (select last_clean_at from installation where id = 1) before
+       where id = 1
+       returning
+         exists (select 1 from runs where ended_at is null and lease_expires_at < statement_timestamp()) as expired,
+         exists (select 1 from runs where ended_at is null and state = 'granted'
+                 and sent_at < statement_timestamp() - %(resend_ms)s * interval '1 millisecond') as unsent,
+         exists (select 1 from jobs where deadline_at <= statement_timestamp() and deadline_at is not null
+                 and ended_at is null and state = 'queued') as late,
+         exists (select 1 from jobs where state = 'queued' and not_before <= statement_timestamp()) as backoff,
+         exists (select 1 from jobs where state = 'queued' and not_before is null) as queued,
+         i.last_clean_at > before.last_clean_at as clean""",
 )
 NOW = Statement("now", "the database's clock", "select clock_timestamp() as now, version() as version")
 

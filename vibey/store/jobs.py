@@ -11,7 +11,7 @@ from vibey.domain.requirement import Requirement
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection, Row
 
@@ -55,38 +55,68 @@ GROUPS = Statement(
                    and j.requirement_key > keys.key
                  order by j.requirement_key limit 1)
          from keys where keys.key is not null)
-       select head.*, p.name as project, g.reason as group_reason, s.engine as warm
+       select head.*, p.name as project, g.reason as group_reason
        from keys
        cross join lateral (
-         select requirement_key, project_id, effort_now, capabilities, excluded, avoided, affinity, session
+         select requirement_key, project_id, effort_now, capabilities, excluded, avoided
          from jobs where pool = %(pool)s and state = 'queued' and not_before is null
            and requirement_key = keys.key
          order by priority desc, id limit 1) head
        join projects p on p.id = head.project_id
-       left join group_states g on g.pool = %(pool)s and g.requirement_key = head.requirement_key
-       left join sessions s on s.pool = %(pool)s and s.class = '' and s.session = head.session
-         and s.expires_at > clock_timestamp()""",
+       left join group_states g on g.pool = %(pool)s and g.requirement_key = head.requirement_key""",
     prepared=True,
 )
 HEADS = Statement(
     "job-heads",
-    "lock the first due jobs of some groups, as many of each as could be taken, leaving out any that someone holds",
+    "lock the first due jobs of some groups, as many of each as could be taken, leaving out any that someone holds; "
+    "of a group with a patience only jobs held at least that long",
     """with heads as materialized (
          select j.id
-         from unnest(%(keys)s::bigint[], %(limits)s::int[]) as g(key, n)
+         from unnest(%(keys)s::bigint[], %(limits)s::int[], %(patience_ms)s::bigint[]) as g(key, n, patience)
          cross join lateral (
-           select id, priority from jobs
-           where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
-           order by priority desc, id limit g.n) j
+           (select id, priority from jobs
+            where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
+              and g.patience is null and (deadline_at is null or deadline_at > statement_timestamp())
+            order by priority desc, id limit g.n)
+           union all
+           (select id, priority from jobs
+            where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
+              and held_at <= statement_timestamp() - g.patience * interval '1 millisecond'
+              and (deadline_at is null or deadline_at > statement_timestamp())
+            order by priority desc, id limit g.n)) j
          order by j.priority desc, j.id limit %(limit)s),
        locked as materialized (
-         select id, requirement_key, attempt, priority from jobs
+         select id, requirement_key, attempt, priority, affinity, session, held_at from jobs
          where id = any(array(select id from heads)) and state = 'queued' and not_before is null
            and requirement_key = any(%(keys)s::bigint[])
          order by id for no key update skip locked)
-       select id, requirement_key, attempt, (select count(*) from heads) as asked
-       from locked order by priority desc, id""",
+       select l.id, l.requirement_key, l.attempt, l.affinity, l.session, s.engine as warm,
+              coalesce((extract(epoch from clock_timestamp() - l.held_at) * 1000)::bigint, 0) as waited_ms,
+              (select count(*) from heads) as asked
+       from locked l
+       left join sessions s on s.pool = %(pool)s and s.class = '' and s.session = l.session
+         and s.expires_at > clock_timestamp()
+       order by l.priority desc, l.id""",
     prepared=True,
+)
+HOLD = Statement(
+    "job-hold",
+    "note the first hold of some groups' jobs that had none in this attempt, with its event",
+    """with first as materialized (
+         select j.id, j.project_id, j.attempt, g.grounds
+         from json_to_recordset(%(rows)s::json) as g(key bigint, grounds jsonb)
+         cross join lateral (
+           select id, project_id, attempt from jobs
+           where pool = %(pool)s and requirement_key = g.key and state = 'queued' and not_before is null
+             and held_at is null
+           order by id limit %(limit)s for no key update skip locked) j),
+       held as (
+         update jobs j set held_at = clock_timestamp() from first where j.id = first.id
+         returning j.id)
+       insert into ledger (kind, project_id, job_id, data)
+       select 'EngineSlotWaitStarted', first.project_id, first.id,
+              first.grounds || jsonb_build_object('attempt', first.attempt + 1)
+       from first join held using (id) order by first.id returning job_id""",
 )
 LOCK = Statement(
     "job-lock",
@@ -100,7 +130,7 @@ PROMOTE = Statement(
     "job-promote",
     "make jobs due whose backoff is over, skipping any that are held",
     """with due as materialized (
-         select id from jobs where state = 'queued' and not_before <= clock_timestamp()
+         select id from jobs where state = 'queued' and not_before <= statement_timestamp()
          order by not_before limit %(limit)s for no key update skip locked)
        update jobs j set not_before = null from due where j.id = due.id returning j.pool""",
 )
@@ -124,8 +154,8 @@ PAST_DEADLINE = Statement(
     "job-past-deadline",
     "fail queued jobs whose deadline has passed",
     """with late as materialized (
-         select id from jobs where deadline_at <= clock_timestamp() and ended_at is null and state = 'queued'
-         order by id limit 1000 for no key update skip locked),
+         select id from jobs where deadline_at <= statement_timestamp() and ended_at is null and state = 'queued'
+         order by deadline_at limit 1000 for no key update skip locked),
        moved as (
          update jobs j set state = 'failed', ended_at = clock_timestamp(), not_before = null,
                 reason = 'the deadline passed before an engine was free'
@@ -151,7 +181,8 @@ RETRY = Statement(
     "queue a locked, ended job again with fresh attempts",
     """update jobs set state = 'queued', ended_at = null, attempt = 0, refunds = 0, handoffs = 0,
               avoided = '{}', affinity = null, effort_now = %(effort)s, requirement_key = %(key)s,
-              not_before = null, deadline_at = null, cancel_requested_at = null, result = null,
+              not_before = null, due_at = clock_timestamp(), held_at = null, deadline_at = null,
+              cancel_requested_at = null, result = null,
               reason = 'retried by hand'
        where id = %(id)s and state in ('failed', 'cancelled')""",
 )
@@ -200,12 +231,24 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many jobs of a group could be granted; with a patience, only jobs held at least so many milliseconds."""
+
+    key: int
+    count: int
+    patience_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
-    """A due job near the front of its group, locked."""
+    """A due job near the front of its group, locked. `affinity` is the engine that is warm for it, if any."""
 
     job_id: int
     key: int
     attempt: int
+    waited_ms: int
+    affinity: str | None
+    session: str | None
 
 
 def insert(connection: Connection, batch: Sequence[NewJob]) -> Sequence[Row[Any]]:
@@ -234,8 +277,6 @@ def groups(connection: Connection, pool: str) -> list[Group]:
                 capabilities=frozenset(row.capabilities),
                 excluded=frozenset(row.excluded),
                 avoided=frozenset(row.avoided),
-                affinity=row.affinity or row.warm,
-                session=row.session,
             ),
             row.group_reason,
         )
@@ -243,14 +284,27 @@ def groups(connection: Connection, pool: str) -> list[Group]:
     ]
 
 
-def heads(
-    connection: Connection, pool: str, wanted: Sequence[tuple[int, int]], limit: int
-) -> tuple[list[Head], int | None]:
-    """Lock the first due jobs of each (group key, how many), merged in queue order, at most `limit`.
+def heads(connection: Connection, pool: str, wanted: Sequence[Wanted], limit: int) -> tuple[list[Head], int | None]:
+    """Lock the first due jobs of each group, as many as wanted, merged in queue order, at most `limit`.
 
     Returns those that nobody holds, and how many there were, None when all of them are held.
     """
-    keys = [key for key, _ in wanted]
-    limits = [count for _, count in wanted]
-    found = HEADS.all(connection, pool=pool, keys=keys, limits=limits, limit=limit)
-    return [Head(row.id, row.requirement_key, row.attempt) for row in found], found[0].asked if found else None
+    found = HEADS.all(
+        connection,
+        pool=pool,
+        keys=[each.key for each in wanted],
+        limits=[each.count for each in wanted],
+        patience_ms=[each.patience_ms for each in wanted],
+        limit=limit,
+    )
+    free = [
+        Head(row.id, row.requirement_key, row.attempt, row.waited_ms, row.affinity or row.warm, row.session)
+        for row in found
+    ]
+    return free, found[0].asked if found else None
+
+
+def hold(connection: Connection, pool: str, grounds: Mapping[int, dict[str, Any]], limit: int) -> int:
+    """Note first holds in these groups, with the grounds of each group's event; returns how many were noted."""
+    rows = [{"key": key, "grounds": value} for key, value in grounds.items()]
+    return len(HOLD.all(connection, pool=pool, rows=json.dumps(rows), limit=limit)) if rows else 0

@@ -16,6 +16,7 @@ from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import date
 
     from sqlalchemy import Connection, Row
 
@@ -29,13 +30,14 @@ GRANT = Statement(
     """with rows as materialized (
          select * from json_to_recordset(%(rows)s::json) as r(
            n int, job_id bigint, engine text, account text, attempt int, outcome text, tier text,
-           requirement json, trace json)),
+           requirement json, trace json, counted boolean, notes json)),
        pass as (
          insert into passes (pool, world) values (%(pool)s, %(world)s::jsonb) returning id),
        granted as (
-         insert into runs (job_id, engine, account, attempt, why, lease_expires_at)
-         select job_id, engine, account, attempt, outcome,
-                clock_timestamp() + %(lease_ms)s * interval '1 millisecond' from rows order by n
+         insert into runs (job_id, engine, account, attempt, why, counted, due_at, lease_expires_at)
+         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted, j.due_at,
+                clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+         from rows r join jobs j on j.id = r.job_id order by r.n
          returning id, token, job_id, engine),
        moved as (
          update jobs j set state = 'granted', run_id = g.id, attempt = r.attempt, engine = r.engine, reason = ''
@@ -50,6 +52,13 @@ GRANT = Statement(
          select 'RunGranted', m.project_id, r.job_id, g.id, r.engine,
                 json_build_object('why', r.outcome, 'attempt', r.attempt)::jsonb
          from rows r join granted g using (job_id) join moved m on m.id = r.job_id order by r.n),
+       excepted as (
+         insert into ledger (kind, project_id, job_id, run_id, engine, utc_day, data)
+         select note ->> 'kind', m.project_id, r.job_id, g.id, r.engine,
+                case when (note ->> 'unit')::boolean then %(day)s::date end, (note -> 'data')::jsonb
+         from rows r join granted g using (job_id) join moved m on m.id = r.job_id
+         cross join lateral json_array_elements(r.notes) as note
+         where r.notes is not null order by r.n),
        rotated as (
          insert into credits (pool, member, credit)
          select pool, member, credit
@@ -83,6 +92,7 @@ START = Statement(
          select 'RunStarted', moved.project_id, moved.id, started.id, started.engine from moved, started)
        select started.*, job.project_id, p.name as project, job.pool, job.payload, job.session, job.effort,
               job.effort_now, job.capabilities, job.excluded, job.max_attempts, job.refunds, job.handoffs, job.avoided,
+              job.affinity,
               extract(epoch from job.deadline_at - clock_timestamp())::float as deadline_seconds,
               exists (select 1 from runs lost where lost.job_id = job.id and lost.state = 'lost') as was_lost
        from started, job join projects p on p.id = job.project_id""",
@@ -104,7 +114,7 @@ END = Statement(
            run_id bigint, token bigint, run_state text, failure_class text, detail text, cost_usd numeric,
            tokens_in bigint, tokens_out bigint, output_tail text, job_state text, attempts int, refunds int,
            handoffs int, avoided text[], affinity text, effort_now smallint, key bigint, delay_ms bigint,
-           reason text, result jsonb, event text)),
+           reason text, result jsonb, event text, release boolean)),
        held as materialized (
          select id from jobs where id in (select job_id from runs join rows on runs.id = rows.run_id)
          order by id for no key update),
@@ -115,7 +125,7 @@ END = Statement(
                 output_tail = coalesce(rows.output_tail, r.output_tail)
          from rows, held where r.id = rows.run_id and r.token = rows.token and r.ended_at is null
            and held.id = r.job_id
-         returning r.id, r.job_id, r.engine, r.state, r.cost_usd),
+         returning r.id, r.job_id, r.engine, r.state, r.attempt, r.counted, r.cost_usd),
        moved as (
          update jobs j set state = rows.job_state, run_id = null, attempt = rows.attempts,
                 refunds = rows.refunds, handoffs = rows.handoffs, avoided = coalesce(rows.avoided, '{}'),
@@ -123,6 +133,9 @@ END = Statement(
                 reason = rows.reason, result = rows.result,
                 not_before = case when rows.job_state = 'queued' and rows.delay_ms > 0
                              then clock_timestamp() + rows.delay_ms * interval '1 millisecond' end,
+                due_at = case when rows.attempts < ended.attempt then j.due_at
+                         else clock_timestamp() + rows.delay_ms * interval '1 millisecond' end,
+                held_at = case when rows.attempts < ended.attempt then j.held_at end,
                 ended_at = case when rows.job_state <> 'queued' then clock_timestamp() end
          from ended join rows on rows.run_id = ended.id
          where j.id = ended.job_id and j.run_id = ended.id
@@ -131,8 +144,17 @@ END = Statement(
          insert into ledger (kind, project_id, job_id, run_id, engine, data)
          select rows.event, moved.project_id, moved.id, ended.id, ended.engine,
                 jsonb_strip_nulls(jsonb_build_object('run', ended.state, 'reason', nullif(rows.reason, ''),
-                  'delay_ms', nullif(rows.delay_ms, 0), 'cost_usd', ended.cost_usd))
-         from moved join ended on ended.job_id = moved.id join rows on rows.run_id = ended.id)
+                  'delay_ms', nullif(rows.delay_ms, 0), 'cost_usd', ended.cost_usd,
+                  'cap_unit', case when ended.counted then case when rows.release then 'released' else 'kept' end end))
+         from moved join ended on ended.job_id = moved.id join rows on rows.run_id = ended.id),
+       released as (
+         insert into ledger (kind, project_id, job_id, run_id, engine, utc_day, data)
+         select 'EngineOverflowReleased', unit.project_id, unit.job_id, unit.run_id, unit.engine, unit.utc_day,
+                jsonb_build_object('reason', rows.reason)
+         from ended join rows on rows.run_id = ended.id
+         join ledger unit on unit.run_id = ended.id and unit.utc_day is not null
+         where rows.release and ended.counted and unit.kind <> 'EngineOverflowReleased'
+         on conflict do nothing)
        select ended.id, moved.id as job_id, moved.pool, ended.engine
        from ended join moved on moved.id = ended.job_id""",
 )
@@ -179,17 +201,12 @@ LOCK_EXPIRED = Statement(
     "run-lock-expired",
     "lock those expired runs whose jobs are locked, and read what settling them needs",
     """select r.id, r.token, r.state, r.engine, r.attempt, j.id as job_id, j.max_attempts, j.effort, j.refunds,
-              j.handoffs, j.avoided, j.cancel_requested_at is not null as cancel, j.pool, p.name as project,
+              j.handoffs, j.avoided, j.affinity, j.cancel_requested_at is not null as cancel, j.pool, p.name as project,
               j.capabilities, j.excluded, j.session, e.tier
        from runs r join jobs j on j.id = r.job_id join projects p on p.id = j.project_id
        join engines e on e.name = r.engine
        where r.job_id = any(%(jobs)s) and r.ended_at is null and r.lease_expires_at < clock_timestamp()
        order by r.id for no key update of r skip locked""",
-)
-HAS_EXPIRED = Statement(
-    "run-has-expired",
-    "whether any unended run's lease is over",
-    "select exists (select 1 from runs where ended_at is null and lease_expires_at < clock_timestamp())",
 )
 RESEND = Statement(
     "run-resend",
@@ -291,12 +308,16 @@ def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
         refunds=row.refunds,
         handoffs=row.handoffs,
         avoided=frozenset(row.avoided),
+        affinity=row.affinity,
         cancel_requested=cancel,
     )
 
 
-def grant(connection: Connection, grants: Grants, lease_ms: int) -> Sequence[Row[Any]]:
-    """Carry out a pass's assignments; returns `id`, `token`, `job_id`, `engine` of each run made."""
+def grant(connection: Connection, grants: Grants, lease_ms: int, day: date | None) -> Sequence[Row[Any]]:
+    """Carry out a pass's assignments; returns `id`, `token`, `job_id`, `engine` of each run made.
+
+    `day` is the UTC day whose cap the units among them are taken from.
+    """
     credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
     picks = grants.picks
     counts = [{"name": name, "picks": picks.get(name, 0), "expected": share} for name, share in grants.expected.items()]
@@ -309,6 +330,7 @@ def grant(connection: Connection, grants: Grants, lease_ms: int) -> Sequence[Row
         credits=json.dumps(credits),
         counts=json.dumps(counts),
         lease_ms=lease_ms,
+        day=day,
     )
 
 

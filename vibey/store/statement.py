@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row
+from sqlalchemy.exc import DBAPIError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "Statement"]
 
+UNKNOWN_STATEMENT = "26000"
+KNOWN_STATEMENT = "42P05"
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
@@ -70,7 +73,24 @@ class Statement:
         if self.prepared:
             # SQLAlchemy keeps `info` as long as the driver's connection, and so the session, lives.
             known = connection.info.setdefault("vibey.prepared", set())
+            return self._executed(connection, values, known)
+        return connection.exec_driver_sql(self._text, values)
+
+    def _executed(self, connection: Connection, values: dict[str, object], known: set[str]) -> CursorResult[Any]:
+        """Prepare if need be, and execute.
+
+        Behind a pooler the server may be another one than before: what it does not know, or knows already, is set
+        right here, and the failed transaction is tried again by `Database`.
+        """
+        try:
             if self._text not in known:
                 connection.exec_driver_sql(self._preparation)
                 known.add(self._text)
-        return connection.exec_driver_sql(self._text, values)
+            return connection.exec_driver_sql(self._text, values)
+        except DBAPIError as error:
+            code = getattr(error.orig, "pgcode", None)
+            if code == UNKNOWN_STATEMENT:
+                known.discard(self._text)
+            elif code == KNOWN_STATEMENT:
+                known.add(self._text)
+            raise

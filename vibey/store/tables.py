@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     ForeignKey,
     Identity,
@@ -69,6 +70,7 @@ installation = Table(
     _instant("created_at", now=True),
     _instant("last_tick_at"),
     _instant("judge_after"),
+    _instant("last_clean_at", now=True),
     CheckConstraint("id = 1", name="single"),
 )
 
@@ -131,6 +133,7 @@ pools = Table(
     Column("definition", JSONB),
 )
 
+# `due_at` is when the attempt became due, and so when the router first looked at it; `held_at` is its first hold.
 # `attempt` counts the attempts used, the live one included. `effort` is what the job asked for, `effort_now`,
 # `avoided` and `affinity` what its next attempt asks; `requirement_key` is the digest of all of that.
 jobs = Table(
@@ -156,6 +159,8 @@ jobs = Table(
     _count("refunds"),
     _count("handoffs"),
     _instant("not_before"),
+    _instant("due_at", now=True),
+    _instant("held_at"),
     _instant("deadline_at"),
     _instant("cancel_requested_at"),
     Column("run_id", BigInteger),
@@ -175,6 +180,14 @@ Index(
     jobs.c.requirement_key,
     jobs.c.priority.desc(),
     jobs.c.id,
+    postgresql_where=text("state = 'queued' and not_before is null"),
+)
+# serves: writing first holds of a group, and finding its jobs that were held long enough
+Index(
+    "jobs_held",
+    jobs.c.pool,
+    jobs.c.requirement_key,
+    jobs.c.held_at,
     postgresql_where=text("state = 'queued' and not_before is null"),
 )
 # serves: promoting jobs whose backoff is over, and the next instant one will be
@@ -215,6 +228,8 @@ runs = Table(
     Column("attempt", Integer, nullable=False),
     _text("state", "granted"),
     _text("why", "assign"),
+    _flag("counted", default=False),
+    _instant("due_at"),
     _instant("granted_at", now=True),
     _instant("sent_at", now=True),
     _count("sends", 1),
@@ -237,6 +252,8 @@ runs = Table(
 Index("runs_live", runs.c.engine, runs.c.lease_expires_at, postgresql_where=text("ended_at is null"))
 # serves: the promise of one live run per job
 Index("runs_one_live", runs.c.job_id, unique=True, postgresql_where=text("ended_at is null"))
+# serves: the demand of a measurement's window
+Index("runs_due", runs.c.due_at)
 # serves: the runs of one job
 Index("runs_job", runs.c.job_id)
 
@@ -291,7 +308,8 @@ group_states = Table(
     _instant("since", now=True),
 )
 
-# Append-only: a trigger refuses UPDATE, DELETE and TRUNCATE.
+# Append-only: a trigger refuses UPDATE, DELETE and TRUNCATE. `utc_day` is set on the events that are or return a unit
+# of the cap, and is the day they are counted by.
 ledger = Table(
     "ledger",
     metadata,
@@ -302,8 +320,20 @@ ledger = Table(
     Column("job_id", BigInteger),
     Column("run_id", BigInteger),
     _text("engine"),
+    Column("utc_day", Date),
     Column("data", JSONB, nullable=False, server_default=text("'{}'")),
 )
+# serves: the cap's count of a day; and the promise that a run takes one unit and gives it back once
+Index("ledger_cap", ledger.c.utc_day, ledger.c.project_id, postgresql_where=text("utc_day is not null"))
+Index(
+    "ledger_unit",
+    ledger.c.run_id,
+    text("(kind = 'EngineOverflowReleased')"),
+    unique=True,
+    postgresql_where=text("utc_day is not null"),
+)
+# serves: a project's latest measurement
+Index("ledger_measured", ledger.c.project_id, ledger.c.id, postgresql_where=text("kind = 'EngineDispatchMeasured'"))
 # serves: the events of one job
 Index("ledger_job", ledger.c.job_id)
 # serves: the events of one project, newest first

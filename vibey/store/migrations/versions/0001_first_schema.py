@@ -34,10 +34,7 @@ def upgrade() -> None:
         sa.Column("failures_in_a_row", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("failure", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column(
-            "failure_at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
+            "failure_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
         sa.Column("probe_run_id", sa.BigInteger(), nullable=True),
         sa.Column("login_ok", sa.Boolean(), server_default=sa.text("true"), nullable=False),
@@ -80,13 +77,13 @@ def upgrade() -> None:
         "installation",
         sa.Column("id", sa.SmallInteger(), autoincrement=False, nullable=False),
         sa.Column(
-            "created_at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
+            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
         sa.Column("last_tick_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("judge_after", sa.DateTime(timezone=True), nullable=True),
+        sa.Column(
+            "last_clean_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
+        ),
         sa.CheckConstraint("id = 1", name=op.f("installation_single")),
         sa.PrimaryKeyConstraint("id", name=op.f("installation_pkey")),
     )
@@ -99,11 +96,29 @@ def upgrade() -> None:
         sa.Column("job_id", sa.BigInteger(), nullable=True),
         sa.Column("run_id", sa.BigInteger(), nullable=True),
         sa.Column("engine", sa.Text(), nullable=True),
+        sa.Column("utc_day", sa.Date(), nullable=True),
         sa.Column("data", postgresql.JSONB(astext_type=Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("ledger_pkey")),
     )
+    op.create_index(
+        "ledger_cap", "ledger", ["utc_day", "project_id"], unique=False, postgresql_where=sa.text("utc_day is not null")
+    )
     op.create_index("ledger_job", "ledger", ["job_id"], unique=False)
+    op.create_index(
+        "ledger_measured",
+        "ledger",
+        ["project_id", "id"],
+        unique=False,
+        postgresql_where=sa.text("kind = 'EngineDispatchMeasured'"),
+    )
     op.create_index("ledger_project", "ledger", ["project_id", "id"], unique=False)
+    op.create_index(
+        "ledger_unit",
+        "ledger",
+        ["run_id", sa.literal_column("(kind = 'EngineOverflowReleased')")],
+        unique=True,
+        postgresql_where=sa.text("utc_day is not null"),
+    )
     op.create_table(
         "passes",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
@@ -124,10 +139,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("policy", postgresql.JSONB(astext_type=Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.Column(
-            "created_at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
+            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("projects_pkey")),
         sa.UniqueConstraint("name", name=op.f("projects_name_key")),
@@ -149,18 +161,10 @@ def upgrade() -> None:
         sa.Column("engines", sa.ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("concurrency", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column(
-            "started_at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
+            "started_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
         sa.Column("seen_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
-        sa.Column(
-            "canary_at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
-        ),
+        sa.Column("canary_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("workers_pkey")),
     )
     op.create_table(
@@ -211,6 +215,8 @@ def upgrade() -> None:
         sa.Column("refunds", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("handoffs", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("not_before", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("due_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        sa.Column("held_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("deadline_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("run_id", sa.BigInteger(), nullable=True),
@@ -218,20 +224,15 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.Column("result", postgresql.JSONB(astext_type=Text()), nullable=True),
         sa.Column(
-            "created_at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
+            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint("(state in ('granted', 'running')) = (run_id is not null)", name=op.f("jobs_run")),
         sa.CheckConstraint(
-            "(state in ('succeeded', 'failed', 'cancelled')) = (ended_at is not null)",
-            name=op.f("jobs_ended"),
+            "(state in ('succeeded', 'failed', 'cancelled')) = (ended_at is not null)", name=op.f("jobs_ended")
         ),
         sa.CheckConstraint(
-            "state in ('queued', 'granted', 'running', 'succeeded', 'failed', 'cancelled')",
-            name=op.f("jobs_state"),
+            "state in ('queued', 'granted', 'running', 'succeeded', 'failed', 'cancelled')", name=op.f("jobs_state")
         ),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("jobs_project_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("jobs_pkey")),
@@ -258,6 +259,13 @@ def upgrade() -> None:
         postgresql_where=sa.text("state = 'queued' and not_before is null"),
     )
     op.create_index(
+        "jobs_held",
+        "jobs",
+        ["pool", "requirement_key", "held_at"],
+        unique=False,
+        postgresql_where=sa.text("state = 'queued' and not_before is null"),
+    )
+    op.create_index(
         "jobs_idempotency",
         "jobs",
         ["project_id", "idempotency_key"],
@@ -276,11 +284,10 @@ def upgrade() -> None:
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("state", sa.Text(), server_default=sa.text("'granted'"), nullable=False),
         sa.Column("why", sa.Text(), server_default=sa.text("'assign'"), nullable=False),
+        sa.Column("counted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("due_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column(
-            "granted_at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
+            "granted_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
         sa.Column("sent_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
         sa.Column("sends", sa.Integer(), server_default=sa.text("1"), nullable=False),
@@ -302,13 +309,10 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("runs_job_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("runs_pkey")),
     )
+    op.create_index("runs_due", "runs", ["due_at"], unique=False)
     op.create_index("runs_job", "runs", ["job_id"], unique=False)
     op.create_index(
-        "runs_live",
-        "runs",
-        ["engine", "lease_expires_at"],
-        unique=False,
-        postgresql_where=sa.text("ended_at is null"),
+        "runs_live", "runs", ["engine", "lease_expires_at"], unique=False, postgresql_where=sa.text("ended_at is null")
     )
     op.create_index("runs_one_live", "runs", ["job_id"], unique=True, postgresql_where=sa.text("ended_at is null"))
     op.execute(LEDGER_GUARD)

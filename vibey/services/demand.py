@@ -1,0 +1,67 @@
+"""Demand: the recorded attempts that wanted a local engine, each with the local engines that may serve it now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.demand import Demand
+from vibey.services.pools import Trees
+from vibey.store import fleet, measurements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
+
+
+class Reach:
+    """Which local engines may serve a job: those its pool reaches, with what it asks for, less those it excludes.
+
+    Pauses, circuits and what earlier attempts avoid pass, and a measurement looks past them.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Read the local engines and pools as configured."""
+        self._local = measurements.local_engines(connection)
+        self._definitions = fleet.pool_definitions(connection)
+        self._pools: dict[str, frozenset[str]] = {}
+        self._known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], frozenset[str]] = {}
+
+    def of(self, row: Row[Any]) -> frozenset[str]:
+        """The engines for a row that carries the job's `pool`, `capabilities` and `excluded`."""
+        key = (row.pool, tuple(row.capabilities), tuple(row.excluded))
+        found = self._known.get(key)
+        if found is None:
+            wanted, excluded = frozenset(row.capabilities), frozenset(row.excluded)
+            reached = self._pool(row.pool) - excluded
+            found = self._known[key] = frozenset([name for name in reached if wanted <= self._local[name]])
+        return found
+
+    def _pool(self, pool: str) -> frozenset[str]:
+        if pool not in self._pools:
+            names = Trees(pool, self._definitions).engine_names
+            self._pools[pool] = frozenset(self._local if names is None else self._local.keys() & set(names))
+        return self._pools[pool]
+
+
+def window(connection: Connection, hours: int) -> tuple[list[Demand], int]:
+    """The installation's demand of so many hours up to now, and the database's instant, both in milliseconds.
+
+    An attempt that has not run on a local engine counts with the lower median of those that have.
+    """
+    rows, now_ms = measurements.demand(connection, hours)
+    reach = Reach(connection)
+    usual_ms = lower_median([row.running_ms for row in rows if row.running_ms is not None])
+    return [_demand(row, eligible, usual_ms) for row in rows if (eligible := reach.of(row))], now_ms
+
+
+def lower_median(values: Iterable[int]) -> int:
+    """The lower median; 0 of none, so that demand of a length nobody knows makes nobody wait."""
+    ordered: Sequence[int] = sorted(values)
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0
+
+
+def _demand(row: Row[Any], eligible: frozenset[str], usual_ms: int) -> Demand:
+    running_ms = usual_ms if row.running_ms is None else row.running_ms
+    return Demand(row.job_id, row.attempt, row.project, row.priority, row.due_ms, running_ms, eligible)

@@ -1,0 +1,119 @@
+"""Grants: a pass's assignments as the rows and events that carry them out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.engine import Tier
+from vibey.domain.offer import Why
+from vibey.domain.snapshot import requirement_json, trace_json, world_json
+from vibey.store.ledger import Event
+from vibey.store.runs import Granted, Grants
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vibey.domain.decide import Assign
+    from vibey.domain.requirement import Requirement
+    from vibey.services.outlook import Outlook
+    from vibey.store.jobs import Head
+
+
+def warmed(requirement: Requirement, head: Head) -> Requirement:
+    """The group's requirement as one of its jobs has it: with its session, and the engine warm for it."""
+    if head.affinity is None and head.session is None:
+        return requirement
+    return replace(requirement, affinity=head.affinity, session=head.session)
+
+
+def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
+    """Everything the store needs to carry out the assignments, in their order."""
+    # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
+    rows = [json.dumps(_row(outlook, number, decision)) for number, decision in enumerate(assigned)]
+    credits: dict[tuple[str, str], int] = {}
+    picks: dict[str, int] = {}
+    expected: dict[str, int] = {}
+    for decision in assigned:
+        picks[decision.engine.name] = picks.get(decision.engine.name, 0) + 1
+        for step in decision.selection.steps:
+            for key, after in zip(step.members, step.after, strict=True):
+                credits[step.pool, key] = after
+        for name, share in decision.selection.offered().items():
+            expected[name] = expected.get(name, 0) + share
+    return Grants(outlook.world.pool.key, world_json(outlook.world), rows, credits, picks, expected)
+
+
+def granted(row: Any, decision: Assign) -> Granted:  # noqa: ANN401  a database row
+    """The run a row made, as its build message needs it."""
+    requirement = decision.request.requirement
+    return Granted(row.id, row.token, row.job_id, row.engine, requirement.project, decision.request.attempt)
+
+
+def hold_grounds(outlook: Outlook, requirement: Requirement) -> dict[str, Any]:
+    """What the event of a first hold says of the moment: the slots found in use, the threshold, the cap."""
+    world = outlook.world
+    in_use = world.usage.in_use
+    local = [(each.name, in_use.get(each.name, 0), each.slots) for each in world.engines if each.tier is Tier.LOCAL]
+    left = world.caps.get(world.purse(requirement.project), 0)
+    return _common(outlook, requirement.project) | _slots(local) | {"waited_seconds": 0, "cap_remaining": left}
+
+
+def _row(outlook: Outlook, number: int, decision: Assign) -> dict[str, Any]:
+    return {
+        "n": number,
+        "job_id": decision.request.job_id,
+        "engine": decision.engine.name,
+        "account": decision.engine.account,
+        "attempt": decision.request.attempt,
+        "outcome": decision.outcome,
+        "tier": decision.engine.tier.value,
+        "requirement": requirement_json(decision.request.requirement),
+        "trace": trace_json(decision),
+        "counted": decision.counted,
+        "notes": _notes(outlook, decision) or None,
+    }
+
+
+def _notes(outlook: Outlook, decision: Assign) -> list[dict[str, Any]]:
+    """The further events of an assignment: its ground for paid work, and an exclusion that was waived."""
+    notes: list[dict[str, Any]] = []
+    attempt = {"attempt": decision.request.attempt}
+    if decision.grounds is not None:
+        kind = Event.ENGINE_OVERFLOW_SELECTED if decision.why is Why.OVERFLOW else Event.PAID_FALLBACK_SELECTED
+        notes.append({"kind": kind.value, "unit": decision.counted, "data": _paid(outlook, decision) | attempt})
+    if decision.waived:
+        notes.append({"kind": Event.EXCLUSION_WAIVED.value, "unit": False, "data": attempt})
+    return notes
+
+
+def _paid(outlook: Outlook, decision: Assign) -> dict[str, Any]:
+    project = decision.request.requirement.project
+    data = _common(outlook, project)
+    grounds = decision.grounds
+    if grounds is None:
+        return data
+    data |= _slots(grounds.local) | {"waited_seconds": grounds.waited_ms / 1000, "engine": decision.engine.name}
+    if decision.counted:
+        data |= {
+            "paid_today": max(0, data["paid_daily_cap"] - grounds.cap_left),
+            "cap_remaining_after": grounds.cap_left - 1,
+            "utc_day": outlook.day.isoformat() if outlook.day else None,
+        }
+    return data
+
+
+def _slots(local: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
+    return {"local_slots": [{"engine": name, "in_use": used, "slots": slots} for name, used, slots in local]}
+
+
+def _common(outlook: Outlook, project: str) -> dict[str, Any]:
+    resolved = outlook.resolved[project]
+    return {
+        "mode": resolved.policy.mode.value,
+        "mode_source": resolved.source,
+        "mode_reason": resolved.reason,
+        "overflow_after_seconds": resolved.policy.overflow_after_ms / 1000,
+        "paid_daily_cap": resolved.policy.cap,
+    }

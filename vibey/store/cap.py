@@ -1,0 +1,74 @@
+"""The cap: how many units of paid work a UTC day still allows, counted from the ledger and nothing else.
+
+Who is authoritative: the ledger. A unit is an event that carries a `utc_day`: an overflow, or a fallback
+where the policy counts them. It belongs to one run, and is given back by one `EngineOverflowReleased` of
+the same run and day, only when that run provably did no work. The count of a day is the units of that day
+less those given back; no counter exists that could drift from it.
+
+Exactness. Units are taken only by routing, which holds the project's row (for scope `installation` the
+installation's row) from before it counts until it commits, so two routers cannot both take the last one,
+with or without their Redis lock. Releases need no lock: they only lower the count. The day is taken once
+per pass, by `today`, the one function everything asks for it; a unit belongs to the day it was taken in,
+whatever the hour of its run's end.
+
+What each failure does. A router that dies before its commit has taken nothing. A worker that dies after its
+run started leaves the unit counted: the cap errs toward local. A unique index refuses a second unit, and a
+second release, for one run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vibey.store.statement import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
+
+    from vibey.store.database import Connection
+
+TODAY = Statement(
+    "cap-today", "the UTC day by the database's clock", "select (clock_timestamp() at time zone 'utc')::date"
+)
+LOCK_INSTALLATION = Statement(
+    "cap-lock-installation",
+    "hold the installation's row, before any engine, where the cap is the installation's",
+    "select id from installation where id = 1 for no key update",
+)
+LOCK_PROJECTS = Statement(
+    "cap-lock-projects",
+    "hold the rows of projects that may take a unit",
+    "select id, name from projects where name = any(%(names)s) order by id for no key update",
+)
+USED = Statement(
+    "cap-used",
+    "units taken on a day and not given back, by project",
+    """select p.name, count(*) filter (where l.kind <> 'EngineOverflowReleased')
+              - count(*) filter (where l.kind = 'EngineOverflowReleased') as used
+       from ledger l join projects p on p.id = l.project_id
+       where l.utc_day = %(day)s and (%(names)s::text[] is null or p.name = any(%(names)s))
+       group by p.name""",
+)
+
+
+def today(connection: Connection) -> date:
+    """The UTC day of this instant: the one answer for cap, command line, pages and metrics."""
+    day: date = TODAY.scalar(connection)
+    return day
+
+
+def lock_installation(connection: Connection) -> None:
+    """Hold the installation's row; must come before any other lock."""
+    LOCK_INSTALLATION.all(connection)
+
+
+def lock_projects(connection: Connection, names: Sequence[str]) -> None:
+    """Hold the rows of these projects; after engines, accounts and credits, before jobs."""
+    LOCK_PROJECTS.all(connection, names=list(names))
+
+
+def used(connection: Connection, day: date, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Units used on a day by project, those with none left out; of some projects, or of all."""
+    rows = USED.all(connection, day=day, names=None if names is None else list(names))
+    return {row.name: row.used for row in rows}
