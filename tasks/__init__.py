@@ -5,6 +5,6 @@ servers started if none are configured, when Celery first asks for its configura
 """
 
 from tasks.app import app
-from tasks.bodies import build, canary, enqueue, route, tick
+from tasks.bodies import build, canary, enqueue, measure, route, tick
 
-__all__ = ["app", "build", "canary", "enqueue", "route", "tick"]
+__all__ = ["app", "build", "canary", "enqueue", "measure", "route", "tick"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from celery import Celery
 
+from tasks.flow import GatheredEvents
 from vibey.domain.errors import Contended, ServiceUnavailable
 from vibey.services.installation import Installation, celery_configuration, ensure_services
 from vibey.settings import Settings, load
@@ -59,4 +60,5 @@ def guarded(body: Callable[P, object]) -> Callable[P, None]:
 
 
 app = Celery("vibey")
+app.steps["consumer"].add(GatheredEvents)
 app.add_defaults(_configuration)

@@ -10,11 +10,19 @@ from celery import current_task
 import tasks.worker  # registers the worker's signals
 from tasks.app import app, guarded, installation
 from vibey.domain.errors import Contended, ServiceUnavailable
-from vibey.publisher import BUILD_TASK, CANARY_TASK, ENQUEUE_QUEUE, ENQUEUE_TASK, ROUTE_TASK, TICK_TASK
+from vibey.publisher import (
+    BUILD_TASK,
+    CANARY_TASK,
+    ENQUEUE_QUEUE,
+    ENQUEUE_TASK,
+    MEASURE_TASK,
+    ROUTE_TASK,
+    TICK_TASK,
+)
 
 AGAIN_SECONDS = 1.0
 
-__all__ = ["build", "canary", "enqueue", "route", "tasks", "tick"]
+__all__ = ["build", "canary", "enqueue", "measure", "route", "tasks", "tick"]
 
 
 # Acknowledged late, as the one task whose message is more than a wake-up; its id makes a second delivery harmless.
@@ -62,6 +70,18 @@ def tick() -> None:
     from vibey.services.tick import tick as tick_once
 
     tick_once(installation())
+
+
+@app.task(name=MEASURE_TASK)
+@guarded
+def measure(*projects: str) -> None:
+    """Measure these projects, or all, as far as their measurement is wanted and not current."""
+    from vibey.services.measure import refresh, refresh_all
+
+    if projects:
+        refresh(installation(), projects)
+    else:
+        refresh_all(installation())
 
 
 @app.task(name=CANARY_TASK)

@@ -33,6 +33,8 @@ BUILD_TASK = "vibey.build"
 TICK_TASK = "vibey.tick"
 ENQUEUE_TASK = "vibey.enqueue"
 CANARY_TASK = "vibey.canary"
+MEASURE_TASK = "vibey.measure"
+MEASURE_SECONDS = 3600.0
 MARGIN_SECONDS = 600
 RETRIES: dict[str, Any] = {"max_retries": 2, "interval_start": 0, "interval_max": 0.5}
 
@@ -121,6 +123,11 @@ def celery_settings(
                 "task": TICK_TASK,
                 "schedule": tick_seconds,
                 "options": {"queue": CONTROL_QUEUE, "expires": max(1.0, tick_seconds * 2)},
+            },
+            "measure": {
+                "task": MEASURE_TASK,
+                "schedule": MEASURE_SECONDS,
+                "options": {"queue": CONTROL_QUEUE, "expires": MEASURE_SECONDS / 2},
             },
         },
         "beat_max_loop_interval": max(0.5, min(5.0, tick_seconds)),

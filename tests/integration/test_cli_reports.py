@@ -179,7 +179,7 @@ def test_status_and_the_cap(vibey: CommandLine) -> None:
     assert found["cap"].keys() >= {"limit", "used", "remaining", "utc_day"}
     assert (found["cap"]["limit"], found["cap"]["used"], found["cap"]["remaining"]) == (10, 1, 9)
     hybrid = vibey("status", "--json", VIBEY_ENGINES_MODE="hybrid", VIBEY_ENGINES_PAID_DAILY_CAP="0").json
-    assert (hybrid["mode"], hybrid["mode_source"], hybrid["cap"]["remaining"]) == ("singleton", "fallback", 0)
+    assert (hybrid["mode"], hybrid["mode_source"], hybrid["cap"]["remaining"]) == ("hybrid", "declared", 0)
 
 
 def test_the_ledger_and_its_public_side(vibey: CommandLine) -> None:

@@ -28,11 +28,13 @@ def cases(draw: st.DrawFn) -> tuple[Survey, Policy, Load]:
     surveyed = survey(draw(requirements), engines)
     in_use = {engine.name: draw(st.integers(0, engine.slots)) for engine in engines}
     waited = draw(st.sampled_from([0, 1, 999, 1000, 590_500, 599_999, 600_000, 10**9]))
-    return surveyed, draw(policies), Load(Usage(in_use), waited, draw(st.integers(0, 5)))
+    usage = Usage(in_use)
+    full = frozenset(engine.name for engine in engines if usage.free_slots(engine) == 0)
+    return surveyed, draw(policies), Load(full, waited, draw(st.integers(0, 5)))
 
 
 def _is_free(engine: EngineFacts, load: Load) -> bool:
-    return load.usage.free_slots(engine) > 0
+    return engine.name not in load.full
 
 
 def _names(offered: Offer) -> set[str]:
@@ -56,7 +58,7 @@ def test_singleton_offers_the_preferred_tier_for_any_load(
     """With a local candidate, mode singleton offers exactly the local candidates, however full they are."""
     surveyed, _, load = case
     local = tuple(each for each in surveyed.assessments if each.is_candidate and each.engine.tier is Tier.LOCAL)
-    answer = offer(surveyed, Policy(), Load(load.usage, waited, cap_left))
+    answer = offer(surveyed, Policy(), Load(load.full, waited, cap_left))
     if local:
         assert answer == Offer(local, Why.ASSIGN)
 
@@ -133,8 +135,8 @@ def _full(*, waited_ms: int, cap_left: int = 1, policy: Policy, paid_full: bool 
     from vibey.domain.requirement import Requirement
 
     surveyed = survey(Requirement("main", "default", Effort.LOW), engines)
-    usage = Usage({"l": 1, "p": 1 if paid_full else 0})
-    return offer(surveyed, policy, Load(usage, waited_ms, cap_left))
+    full = frozenset({"l", "p"}) if paid_full else frozenset({"l"})
+    return offer(surveyed, policy, Load(full, waited_ms, cap_left))
 
 
 HYBRID = Policy(Mode.HYBRID, overflow_after_ms=600_000, poll_ms=30_000)

@@ -1,10 +1,12 @@
-"""Weeks of a few local slots under a constant load, in virtual time, measured daily; for judging how steady a mode is."""
+"""Weeks of a few local slots under a constant load, in virtual time, measured daily: how steady is the mode?"""
 
 from __future__ import annotations
 
 import heapq
 import random
+from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from vibey.domain.measure import Demand, Judge, judge
 from vibey.domain.offer import Mode
@@ -20,9 +22,10 @@ LOCAL = frozenset({"local"})
 class Weeks:
     """Attempts come at random and run for random times; what really happens follows the mode in force.
 
-    `load` is the share of the local slots that all attempts together would keep busy. First come, first served. Under hybrid an attempt that waited the threshold is overflowed, at most `CAP` a day. The
-    measurement sees what an installation would have recorded by then: running times of ended local runs, the time so
-    far of the one that runs, and the median for all others.
+    `load` is the share of the local slots that all attempts together would keep busy. First come, first served. Under
+    hybrid an attempt that waited the threshold is overflowed, at most `CAP` a day. The measurement sees what an
+    installation would have recorded by then: the running time of each ended local run, the time so far of one that
+    still runs, and the median for all others.
     """
 
     load: float
@@ -36,12 +39,12 @@ class Weeks:
         self._chance = random.Random(self.seed)
         self._free_at = [0] * self.slots
         self._next_at = self._gap()
-        self._queue: list[tuple[int, int]] = []
+        self._queue: deque[tuple[int, int]] = deque()
         self._ran: list[tuple[int, int, int | None, int]] = []
         self._overflows: dict[int, int] = {}
 
     def live(self, weeks: int) -> list[Mode]:
-        """Live so long; the mode measured at each day's end."""
+        """Live so long, once; the mode measured at each day's end."""
         mode = Mode.SINGLETON
         for day in range(1, weeks * 7 + 1):
             self._until(day * DAY, mode)
@@ -51,8 +54,8 @@ class Weeks:
 
     @property
     def changes(self) -> int:
-        """How often the mode changed."""
-        return sum(before is not after for before, after in zip(self.modes, self.modes[1:], strict=False))
+        """How often the mode changed, from singleton on."""
+        return sum(before is not after for before, after in pairwise([Mode.SINGLETON, *self.modes]))
 
     def _gap(self) -> int:
         return int(self._chance.expovariate(self.load * self.slots / self.mean_ms))
@@ -69,7 +72,7 @@ class Weeks:
             patient = mode is Mode.SINGLETON or start <= leaves_at or self._overflows.get(day, 0) >= CAP
             if (start if patient else leaves_at) >= end:
                 return
-            self._queue.pop(0)
+            self._queue.popleft()
             if patient:
                 heapq.heapreplace(self._free_at, start + running)
                 self._ran.append((looked_at, start, start + running, running))
@@ -79,14 +82,15 @@ class Weeks:
 
     def _recorded(self, now: int) -> list[Demand]:
         since = now - RULES.window_hours * 60 * MINUTE
-        known: list[tuple[int, int | None]] = []
-        for looked_at, start, end, running in self._ran:
-            known.append((looked_at, None if end is None else min(running, now - start)))
-        known += [(looked_at, None) for looked_at, _ in self._queue]
-        recent = [each for each in known if each[0] > since]
-        local = sorted(running for _, running in recent if running is not None)
+        self._ran = [each for each in self._ran if each[0] > since]
+        known = [
+            (looked_at, None if end is None else min(running, now - start))
+            for looked_at, start, end, running in self._ran
+        ]
+        known += [(looked_at, None) for looked_at, _ in self._queue if looked_at > since]
+        local = sorted(running for _, running in known if running is not None)
         usual = local[(len(local) - 1) // 2] if local else 0
         return [
             Demand(number, 1, "p", 0, looked_at, usual if running is None else running, LOCAL)
-            for number, (looked_at, running) in enumerate(sorted(recent, key=lambda each: each[0]))
+            for number, (looked_at, running) in enumerate(sorted(known, key=lambda each: each[0]))
         ]

@@ -19,6 +19,7 @@ from vibey import embedded
 from vibey.bench.figures import Bar, Figure, Scale, rate, ratios
 from vibey.domain.errors import VibeyError
 from vibey.services import enqueue, route
+from vibey.services.memory import calmed_collector
 
 if TYPE_CHECKING:
     from vibey.bench.laboratory import Laboratory
@@ -68,7 +69,8 @@ def _passes(laboratory: Laboratory, count: int) -> float:
         enqueue.place(site.installation, [enqueue.Order()] * count)
         site.staff()
         route.run_pass(site.installation, "empty")
-        return rate(count, lambda: _all(site.installation, count))
+        with calmed_collector():
+            return rate(count, lambda: _all(site.installation, count))
 
 
 def _all(installation: Installation, count: int) -> None:

@@ -30,8 +30,8 @@ INTERRUPTED = 130
 COMMANDS = {
     "Start": ("init", "up", "down", "migrate", "doctor", "config", "demo"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
-    "Look": ("status", "jobs", "job", "logs", "engines", "slots", "mode", "ledger"),
-    "Operate": ("engine", "measure", "bench"),
+    "Look": ("status", "jobs", "job", "logs", "engines", "slots", "mode", "cost", "ledger"),
+    "Operate": ("engine", "measure", "audit", "bench"),
 }
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vibey.domain.assessment import Assessment, Survey, survey
+from vibey.domain.assessment import Survey, survey
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
-from vibey.domain.offer import Barred, Held, Load, Offer, Policy, WaitReason, Why, offer
+from vibey.domain.offer import Barred, Held, Load, Offer, Policy, WaitReason, Why, free, offer
 from vibey.domain.selection import CreditKey, Selection, select
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from vibey.domain.pool import Pool
     from vibey.domain.requirement import Requirement
+
+
+UNKNOWN: frozenset[str] = frozenset({""})
+"""Stands for engines' fullness that is yet to be found; no engine has an empty name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ class Request:
 class World:
     """Everything a decision may depend on: the fleet, how full it is, the rotation's state, each project's rules.
 
-    `caps` says how many units are left of the cap a project draws on; projects that share a cap are given the same
-    name in `purses`.
+    `full`, the engines without a free slot, follows from the rest. `caps` says how many units are left of the cap a
+    project draws on; projects that share a cap are given the same name in `purses`.
     """
 
     pool: Pool
@@ -54,6 +58,13 @@ class World:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     purses: Mapping[str, str] = field(default_factory=dict)
     caps: Mapping[str, int] = field(default_factory=dict)
+    full: frozenset[str] = field(default=UNKNOWN, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find the engines without a free slot, unless the world this one came from has told."""
+        if self.full is UNKNOWN:
+            full = frozenset([each.name for each in self.engines if self.usage.free_slots(each) <= 0])
+            object.__setattr__(self, "full", full)
 
     def policy(self, project: str) -> Policy:
         """The rules a project's jobs are decided by."""
@@ -65,8 +76,8 @@ class World:
 
     def load(self, request: Request) -> Load:
         """How things stand for one job."""
-        left = self.caps.get(self.purse(request.requirement.project), 0)
-        return Load(self.usage, request.waited_ms, left)
+        left = self.caps.get(self.purse(request.requirement.project), 0) if self.caps else 0
+        return Load(self.full, request.waited_ms, left)
 
     def survey(self, requirement: Requirement) -> Survey:
         """Assess the fleet for a requirement; stays valid while only usage and credits move."""
@@ -84,7 +95,14 @@ class World:
         if decision.counted:
             purse = self.purse(decision.request.requirement.project)
             caps = {**caps, purse: caps[purse] - 1}
-        return replace(self, usage=self.usage.with_run(decision.engine), credits=credits, caps=caps)
+        usage = self.usage.with_run(decision.engine)
+        full = self._full_after(decision.engine, usage)
+        return World(self.pool, self.engines, usage, credits, self.cost_aware, self.policies, self.purses, caps, full)
+
+    def _full_after(self, engine: EngineFacts, usage: Usage) -> frozenset[str]:
+        if engine.phase is Phase.HALF_OPEN:
+            return UNKNOWN
+        return self.full if usage.free_slots(engine) > 0 else self.full | {engine.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +191,15 @@ def decide(request: Request, world: World, surveyed: Survey | None = None) -> De
         return Hold(request, offered.retry_ms)
     if isinstance(offered, Barred):
         return Wait(request, offered.reason)
-    free = _with_free_slot(offered, world.usage)
-    if not free:
+    candidates = free(offered.candidates, world.full)
+    if not candidates:
         return Wait(request, _wait_reason(offered))
-    weights = {each.engine.name: each.weight for each in free}
+    weights = {each.engine.name: each.weight for each in candidates}
     selection = select(world.pool, weights, world.credits)
     if selection is None:
         return Wait(request, WaitReason.NO_ELIGIBLE_ENGINE)
-    chosen = next(each for each in free if each.engine.name == selection.engine)
-    grounds = _grounds(assessed, load) if offered.why is not Why.ASSIGN else None
+    chosen = next(each for each in candidates if each.engine.name == selection.engine)
+    grounds = _grounds(assessed, world, load) if offered.why is not Why.ASSIGN else None
     return Assign(request, chosen.engine, offered.why, chosen.waived, selection, offered.counted, grounds)
 
 
@@ -209,26 +227,20 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
         return Prospect(0, reason=offered.reason)
     if isinstance(offered, Held):
         return Prospect(0)
-    free = sum(world.usage.free_slots(each.engine) for each in _with_free_slot(offered, world.usage))
+    room = sum(world.usage.free_slots(each.engine) for each in free(offered.candidates, world.full))
     if offered.counted:
-        free = min(free, patient.cap_left)
-    if free == 0:
+        room = min(room, patient.cap_left)
+    if room == 0:
         return Prospect(0, reason=_wait_reason(offered))
     held_first = offered.why is Why.OVERFLOW and policy.overflow_after_ms > 0
-    return Prospect(free, held_first=held_first, counted=offered.counted)
+    return Prospect(room, held_first=held_first, counted=offered.counted)
 
 
-def _with_free_slot(offered: Offer, usage: Usage) -> tuple[Assessment, ...]:
-    return tuple([each for each in offered.candidates if usage.free_slots(each.engine) > 0])
-
-
-def _grounds(surveyed: Survey, load: Load) -> Grounds:
-    in_use = load.usage.in_use
-    local = tuple(
-        (each.engine.name, in_use.get(each.engine.name, 0), each.engine.slots)
-        for each in surveyed.assessments
-        if each.engine.tier is Tier.LOCAL
-    )
+def _grounds(surveyed: Survey, world: World, load: Load) -> Grounds:
+    in_use = world.usage.in_use
+    ours = [each.engine for each in surveyed.assessments if each.engine.tier is Tier.LOCAL]
+    ours.sort(key=lambda engine: (engine.ordinal, engine.name))
+    local = tuple((engine.name, in_use.get(engine.name, 0), engine.slots) for engine in ours)
     return Grounds(local, load.waited_ms, load.cap_left)
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vibey.domain.assessment import Assessment, Survey
-    from vibey.domain.engine import Usage
 
 
 class Mode(StrEnum):
@@ -68,9 +67,9 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How full the fleet is, how long this attempt has been held, and how many units of the cap are left."""
+    """Which engines have no free slot, how long this attempt has been held, how many units of the cap are left."""
 
-    usage: Usage
+    full: frozenset[str] = frozenset()
     waited_ms: int = 0
     cap_left: int = 0
 
@@ -105,9 +104,9 @@ def offer(survey: Survey, policy: Policy, load: Load) -> Offer | Held | Barred:
         return _without_local(survey, policy, load)
     if policy.mode is Mode.SINGLETON:
         return Offer(local, Why.ASSIGN)
-    if free_local := _free(local, load.usage):
+    if free_local := free(local, load.full):
         return Offer(free_local, Why.ASSIGN)
-    free_paid = _free(survey.paid, load.usage)
+    free_paid = free(survey.paid, load.full)
     if not free_paid or load.cap_left <= 0:
         return Offer(local, Why.ASSIGN)
     if load.waited_ms < policy.overflow_after_ms:
@@ -133,5 +132,6 @@ def _without_local(survey: Survey, policy: Policy, load: Load) -> Offer | Barred
     return Offer(survey.paid, Why.FALLBACK, counted=policy.fallback is Fallback.COUNT)
 
 
-def _free(candidates: tuple[Assessment, ...], usage: Usage) -> tuple[Assessment, ...]:
-    return tuple([each for each in candidates if usage.free_slots(each.engine) > 0])
+def free(candidates: tuple[Assessment, ...], full: frozenset[str]) -> tuple[Assessment, ...]:
+    """The candidates that have a free slot."""
+    return tuple([each for each in candidates if each.engine.name not in full]) if full else candidates

@@ -62,7 +62,15 @@ def select(pool: Pool, open_weights: Mapping[str, int], credits: Mapping[CreditK
 def _step(pool: Pool, open_weights: Mapping[str, int], credits: Mapping[CreditKey, int]) -> Step | None:
     skipped: list[str] = []
     for members in pool.classes:
-        live = {member.key: weight for member in members if (weight := _weight(member, open_weights)) > 0}
+        live = {
+            member.key: weight
+            for member in members
+            if (
+                weight := open_weights.get(member.key, 0)
+                if member.weight is None and member.pool is None
+                else _weight(member, open_weights)
+            )
+        }
         if not live:
             skipped.extend(member.key for member in members)
             continue

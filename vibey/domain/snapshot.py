@@ -80,10 +80,14 @@ def requirement_of(value: Mapping[str, Any]) -> Requirement:
 
 
 def trace_json(decision: Assign) -> dict[str, Any]:
-    """The steps of an assignment: per pool its members, the shares offered, credits before, and the one chosen."""
+    """The steps of an assignment: per pool its members, the shares offered, credits before, and the one chosen.
+
+    A step without a choice is left out: its one member has the whole share, and its credit does not move.
+    """
     steps = [
-        [step.pool, list(step.skipped), list(step.members), list(step.shares), list(step.before), step.chosen]
+        [step.pool, step.skipped, step.members, step.shares, step.before, step.chosen]
         for step in decision.selection.steps
+        if len(step.members) > 1
     ]
     optional = {
         "waived": decision.waived,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from vibey.store.database import Connection
     from vibey.store.statement import Row
 
+LIMIT = 50_000
+
 
 class Reach:
     """Which local engines may serve a job: those its pool reaches, with what it asks for, less those it excludes.
@@ -45,14 +47,19 @@ class Reach:
         return self._pools[pool]
 
 
-def window(connection: Connection, hours: int) -> tuple[list[Demand], int]:
+def window(connection: Connection, hours: int, limit: int = LIMIT) -> tuple[list[Demand], int]:
     """The installation's demand of so many hours up to now, and the database's instant, both in milliseconds.
 
-    An attempt that has not run on a local engine counts with the lower median of those that have.
+    Of a busier window only the newest attempts count. One that has not run on a local engine counts with the lower
+    median of those that have, however many newer ones wait.
     """
-    rows, now_ms = measurements.demand(connection, hours)
+    ran, waiting, now_ms = measurements.demand(connection, hours, limit)
+    usual_ms = lower_median([row.running_ms for row in ran if row.running_ms is not None])
+    known = {(row.job_id, row.attempt, row.due_ms) for row in ran}
+    rows = [*ran, *(row for row in waiting if (row.job_id, row.attempt, row.due_ms) not in known)]
+    if len(rows) > limit:
+        rows = sorted(rows, key=lambda row: (row.due_ms, row.job_id, row.attempt), reverse=True)[:limit]
     reach = Reach(connection)
-    usual_ms = lower_median([row.running_ms for row in rows if row.running_ms is not None])
     return [_demand(row, eligible, usual_ms) for row in rows if (eligible := reach.of(row))], now_ms
 
 

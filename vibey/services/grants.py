@@ -30,12 +30,18 @@ def warmed(requirement: Requirement, head: Head) -> Requirement:
 
 def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
     """Everything the store needs to carry out the assignments, in their order."""
-    # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
-    rows = [json.dumps(_row(outlook, number, decision)) for number, decision in enumerate(assigned)]
+    asked: dict[int, str] = {}
+    rows: list[str] = []
     credits: dict[tuple[str, str], int] = {}
     picks: dict[str, int] = {}
     expected: dict[str, int] = {}
-    for decision in assigned:
+    for number, decision in enumerate(assigned):
+        requirement = decision.request.requirement
+        text = asked.get(id(requirement))
+        if text is None:
+            text = asked[id(requirement)] = json.dumps(requirement_json(requirement))
+        # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
+        rows.append(f'{json.dumps(_row(outlook, number, decision))[:-1]},"requirement":{text}}}')
         picks[decision.engine.name] = picks.get(decision.engine.name, 0) + 1
         for step in decision.selection.steps:
             for key, after in zip(step.members, step.after, strict=True):
@@ -45,10 +51,11 @@ def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
     return Grants(outlook.world.pool.key, world_json(outlook.world), rows, credits, picks, expected)
 
 
-def granted(row: Any, decision: Assign) -> Granted:  # noqa: ANN401  a database row
-    """The run a row made, as its build message needs it."""
-    requirement = decision.request.requirement
-    return Granted(row.id, row.token, row.job_id, row.engine, requirement.project, decision.request.attempt)
+def granted(row: Sequence[Any], decision: Assign) -> Granted:
+    """The run that a row (id, token, job, engine) made, as its build message needs it."""
+    run_id, token, job_id, engine = row
+    request = decision.request
+    return Granted(run_id, token, job_id, engine, request.requirement.project, request.attempt)
 
 
 def hold_grounds(outlook: Outlook, requirement: Requirement) -> dict[str, Any]:
@@ -69,10 +76,9 @@ def _row(outlook: Outlook, number: int, decision: Assign) -> dict[str, Any]:
         "attempt": decision.request.attempt,
         "outcome": decision.outcome,
         "tier": decision.engine.tier.value,
-        "requirement": requirement_json(decision.request.requirement),
         "trace": trace_json(decision),
         "counted": decision.counted,
-        "notes": _notes(outlook, decision) or None,
+        "notes": _notes(outlook, decision) if decision.grounds or decision.waived else None,
     }
 
 
@@ -115,5 +121,6 @@ def _common(outlook: Outlook, project: str) -> dict[str, Any]:
         "mode_source": resolved.source,
         "mode_reason": resolved.reason,
         "overflow_after_seconds": resolved.policy.overflow_after_ms / 1000,
-        "paid_daily_cap": resolved.policy.cap,
+        "paid_daily_cap": outlook.limit(project),
+        "paid_daily_cap_scope": resolved.scope,
     }

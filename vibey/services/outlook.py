@@ -26,12 +26,16 @@ SHARED_PURSE = "(installation)"
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a pass decides on; `resolved` and `used` come with the policies, `day` only if a unit could be taken."""
+    """What a pass decides on; `resolved` and `used` come with the policies, `day` only if a unit could be taken.
+
+    `shared_cap` is the installation's cap where all projects draw on that one.
+    """
 
     world: World
     resolved: dict[str, Resolved] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     day: date | None = None
+    shared_cap: int | None = None
 
     @classmethod
     def open(cls, connection: Connection, installation: Installation, trees: Trees, *, wait: bool) -> Outlook | None:
@@ -48,29 +52,30 @@ class Outlook:
         credits = runs.locked_credits(connection, trees.keys(tree))
         return cls(World(tree, fleet.engines, fleet.usage, credits, settings.cost_aware))
 
-    def with_policies(
-        self, connection: Connection, installation: Installation, groups: Sequence[jobs.Group]
-    ) -> Outlook:
+    def with_rules(self, connection: Connection, installation: Installation, resolved: dict[str, Resolved]) -> Outlook:
         """The outlook with the rules of the groups' projects, and what their caps have left, counted under lock."""
-        projects = projects_of(groups)
-        resolved = modes.resolve(connection, installation, projects)
+        projects = list(resolved)
         spenders = [name for name in projects if may_spend(resolved[name].policy)]
         policies = {name: resolved[name].policy for name in projects}
         world = replace(self.world, policies=policies)
         if not spenders:
             return replace(self, world=world, resolved=resolved)
-        shared = installation.settings.engines.paid_daily_cap_scope == "installation"
+        settings = installation.settings.engines
+        shared_cap = settings.paid_daily_cap if settings.paid_daily_cap_scope == "installation" else None
         cap.lock_projects(connection, spenders)
         day = cap.today(connection)
-        used = cap.used(connection, day, None if shared else spenders)
-        if shared:
-            limit = installation.settings.engines.paid_daily_cap
-            left = {SHARED_PURSE: max(0, limit - sum(used.values()))}
-            purses = dict.fromkeys(projects, SHARED_PURSE)
-        else:
+        used = cap.used(connection, day, spenders if shared_cap is None else None)
+        if shared_cap is None:
             left = {name: max(0, policies[name].cap - used.get(name, 0)) for name in spenders}
             purses = {}
-        return Outlook(replace(world, caps=left, purses=purses), resolved, used, day)
+        else:
+            left = {SHARED_PURSE: max(0, shared_cap - sum(used.values()))}
+            purses = dict.fromkeys(projects, SHARED_PURSE)
+        return Outlook(replace(world, caps=left, purses=purses), resolved, used, day, shared_cap)
+
+    def limit(self, project: str) -> int:
+        """The units a day that a project's paid work may take in all: its own cap, or the shared one."""
+        return self.resolved[project].policy.cap if self.shared_cap is None else self.shared_cap
 
     def policy(self, requirement: Requirement) -> Policy:
         """The rules this requirement's jobs are decided by."""
@@ -82,15 +87,10 @@ class Outlook:
         return prospect(surveyed, self.world, Request(0, 1, requirement))
 
 
-def projects_of(groups: Sequence[jobs.Group]) -> list[str]:
-    """The projects that have a group, each once."""
-    return list(dict.fromkeys(group.requirement.project for group in groups))
-
-
-def stale_projects(connection: Connection, installation: Installation, groups: Sequence[jobs.Group]) -> tuple[str, ...]:
-    """The projects whose mode must be measured before it is used."""
-    resolved = modes.resolve(connection, installation, projects_of(groups))
-    return tuple(name for name, each in resolved.items() if each.stale)
+def rules(connection: Connection, installation: Installation, groups: Sequence[jobs.Group]) -> dict[str, Resolved]:
+    """The rules in force for each project that has a group."""
+    projects = list(dict.fromkeys(group.requirement.project for group in groups))
+    return modes.resolve(connection, installation, projects) if projects else {}
 
 
 def may_spend(policy: Policy) -> bool:

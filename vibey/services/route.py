@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.decide import Assign, Prospect, Request, decide_all
 from vibey.services import grants, measure
-from vibey.services.outlook import Outlook, stale_projects
+from vibey.services.outlook import Outlook, rules
 from vibey.services.pools import Trees
 from vibey.store import engines, jobs, runs
 
@@ -118,10 +118,11 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     if outlook is None:
         return None
     groups = jobs.groups(connection, pool)
-    stale = stale_projects(connection, installation, groups)
+    resolved = rules(connection, installation, groups)
+    stale = tuple(name for name, each in resolved.items() if each.stale)
     if stale:
         return Passed(stale=stale)
-    outlook = outlook.with_policies(connection, installation, groups)
+    outlook = outlook.with_rules(connection, installation, resolved)
     prospects = {group.key: outlook.prospect(group.requirement) for group in groups}
     again = _hold(connection, pool, outlook, prospects, groups)
     granted: tuple[Granted, ...] = ()

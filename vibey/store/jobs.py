@@ -298,8 +298,8 @@ def heads(connection: Connection, pool: str, wanted: Sequence[Wanted], limit: in
         limit=limit,
     )
     free = [
-        Head(row.id, row.requirement_key, row.attempt, row.waited_ms, row.affinity or row.warm, row.session)
-        for row in found
+        Head(job_id, key, attempt, waited_ms, affinity or warm, session)
+        for job_id, key, attempt, affinity, session, warm, waited_ms, _ in map(tuple, found)
     ]
     return free, found[0].asked if found else None
 

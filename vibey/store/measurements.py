@@ -2,7 +2,7 @@
 
 Demand is one row per attempt that wanted a local engine and was first looked at within the window: those that were
 granted a run, and those that wait now. Left out are runs refused for want of capacity, whose attempt is given back
-and comes again, and runs withdrawn before they started. At most the newest `LIMIT` attempts are read.
+and comes again, and runs withdrawn before they started.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from vibey.domain.measure import Measurement
 
-LIMIT = 50_000
 STANDINGS = Statement(
     "measurement-standings",
     "some projects' policies and latest measurements, with the local engines a measurement is about",
@@ -125,17 +124,14 @@ def standings(connection: Connection, names: Sequence[str]) -> Sequence[Row[Any]
     return STANDINGS.all(connection, names=list(names))
 
 
-def demand(connection: Connection, hours: int) -> tuple[list[Row[Any]], int]:
-    """The newest `LIMIT` attempts first looked at within so many hours, and the database's instant in milliseconds.
+def demand(connection: Connection, hours: int, limit: int) -> tuple[Sequence[Row[Any]], Sequence[Row[Any]], int]:
+    """Attempts first looked at within so many hours: those granted a run, those that wait, and the instant of now.
 
-    `running_ms` is None where the attempt has not run on a local engine.
+    Of each at most the newest `limit`; an attempt handed off or given back may be among both. `running_ms` is None
+    where the attempt has not run on a local engine; instants and durations are milliseconds.
     """
-    ran = RAN.all(connection, hours=hours, limit=LIMIT)
-    known = {(row.job_id, row.attempt, row.due_ms) for row in ran}
-    waiting = WAITING.all(connection, hours=hours, limit=LIMIT)
-    fresh = [row for row in waiting if (row.job_id, row.attempt, row.due_ms) not in known]
-    rows = sorted([*ran, *fresh], key=lambda row: (row.due_ms, row.job_id, row.attempt), reverse=True)
-    return rows[:LIMIT], int(NOW_MS.scalar(connection))
+    ran = RAN.all(connection, hours=hours, limit=limit)
+    return ran, WAITING.all(connection, hours=hours, limit=limit), int(NOW_MS.scalar(connection))
 
 
 def local_engines(connection: Connection) -> dict[str, frozenset[str]]:

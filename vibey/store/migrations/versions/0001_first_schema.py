@@ -145,6 +145,45 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("projects_name_key")),
     )
     op.create_table(
+        "runs",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
+        sa.Column("token", sa.BigInteger(), server_default=sa.text("nextval('run_tokens')"), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
+        sa.Column("engine", sa.Text(), nullable=False),
+        sa.Column("account", sa.Text(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("state", sa.Text(), server_default=sa.text("'granted'"), nullable=False),
+        sa.Column("why", sa.Text(), server_default=sa.text("'assign'"), nullable=False),
+        sa.Column("counted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("due_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column(
+            "granted_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
+        ),
+        sa.Column("sent_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        sa.Column("sends", sa.Integer(), server_default=sa.text("1"), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("renewed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("lease_expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("holder", sa.Text(), nullable=True),
+        sa.Column("host", sa.Text(), nullable=True),
+        sa.Column("pid", sa.Integer(), nullable=True),
+        sa.Column("failure_class", sa.Text(), nullable=True),
+        sa.Column("detail", sa.Text(), server_default=sa.text("''"), nullable=False),
+        sa.Column("cost_usd", sa.Numeric(precision=12, scale=6), nullable=True),
+        sa.Column("tokens_in", sa.BigInteger(), nullable=True),
+        sa.Column("tokens_out", sa.BigInteger(), nullable=True),
+        sa.Column("output_tail", sa.Text(), nullable=True),
+        sa.CheckConstraint("(state in ('granted', 'running')) = (ended_at is null)", name=op.f("runs_ended")),
+        sa.PrimaryKeyConstraint("id", name=op.f("runs_pkey")),
+    )
+    op.create_index("runs_due", "runs", ["due_at"], unique=False)
+    op.create_index("runs_job", "runs", ["job_id"], unique=False)
+    op.create_index(
+        "runs_live", "runs", ["engine", "lease_expires_at"], unique=False, postgresql_where=sa.text("ended_at is null")
+    )
+    op.create_index("runs_one_live", "runs", ["job_id"], unique=True, postgresql_where=sa.text("ended_at is null"))
+    op.create_table(
         "sessions",
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("class", sa.Text(), nullable=False),
@@ -274,58 +313,17 @@ def upgrade() -> None:
     )
     op.create_index("jobs_open", "jobs", ["state", "id"], unique=False, postgresql_where=sa.text("ended_at is null"))
     op.create_index("jobs_project", "jobs", ["project_id", "id"], unique=False)
-    op.create_table(
-        "runs",
-        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
-        sa.Column("token", sa.BigInteger(), server_default=sa.text("nextval('run_tokens')"), nullable=False),
-        sa.Column("job_id", sa.BigInteger(), nullable=False),
-        sa.Column("engine", sa.Text(), nullable=False),
-        sa.Column("account", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("state", sa.Text(), server_default=sa.text("'granted'"), nullable=False),
-        sa.Column("why", sa.Text(), server_default=sa.text("'assign'"), nullable=False),
-        sa.Column("counted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
-        sa.Column("due_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column(
-            "granted_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
-        sa.Column("sent_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
-        sa.Column("sends", sa.Integer(), server_default=sa.text("1"), nullable=False),
-        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("renewed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("lease_expires_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("holder", sa.Text(), nullable=True),
-        sa.Column("host", sa.Text(), nullable=True),
-        sa.Column("pid", sa.Integer(), nullable=True),
-        sa.Column("failure_class", sa.Text(), nullable=True),
-        sa.Column("detail", sa.Text(), server_default=sa.text("''"), nullable=False),
-        sa.Column("cost_usd", sa.Numeric(precision=12, scale=6), nullable=True),
-        sa.Column("tokens_in", sa.BigInteger(), nullable=True),
-        sa.Column("tokens_out", sa.BigInteger(), nullable=True),
-        sa.Column("output_tail", sa.Text(), nullable=True),
-        sa.CheckConstraint("(state in ('granted', 'running')) = (ended_at is null)", name=op.f("runs_ended")),
-        sa.ForeignKeyConstraint(["engine"], ["engines.name"], name=op.f("runs_engine_fkey")),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("runs_job_id_fkey")),
-        sa.PrimaryKeyConstraint("id", name=op.f("runs_pkey")),
-    )
-    op.create_index("runs_due", "runs", ["due_at"], unique=False)
-    op.create_index("runs_job", "runs", ["job_id"], unique=False)
-    op.create_index(
-        "runs_live", "runs", ["engine", "lease_expires_at"], unique=False, postgresql_where=sa.text("ended_at is null")
-    )
-    op.create_index("runs_one_live", "runs", ["job_id"], unique=True, postgresql_where=sa.text("ended_at is null"))
     op.execute(LEDGER_GUARD)
     op.execute("insert into installation (id) values (1)")
 
 
 def downgrade() -> None:
     """Drop everything."""
-    op.drop_table("runs")
     op.drop_table("jobs")
     op.drop_table("engines")
     op.drop_table("workers")
     op.drop_table("sessions")
+    op.drop_table("runs")
     op.drop_table("projects")
     op.drop_table("pools")
     op.drop_table("passes")

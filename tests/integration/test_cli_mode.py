@@ -1,0 +1,81 @@
+"""What `vibey mode` and `vibey measure` say, to programs and to people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.commandline import CommandLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
+    """The command line on this test's own installation, configured singleton."""
+    line = CommandLine(database_url, redis_url, tmp_path)
+    yield line
+    line.bench.close()
+
+
+MODE_KEYS = {
+    "project",
+    "setting",
+    "mode",
+    "mode_source",
+    "mode_reason",
+    "since",
+    "measured_at",
+    "next_measurement",
+    "evidence",
+}
+
+
+def test_mode_and_measure_tell_programs(vibey: CommandLine) -> None:
+    """Setting, mode, source, evidence and instants, under stable keys, before and after a measurement."""
+    declared = vibey("mode", "--json").json
+    assert declared.keys() >= MODE_KEYS
+    assert (declared["setting"], declared["mode"], declared["mode_source"]) == ("singleton", "singleton", "declared")
+    assert (declared["measured_at"], declared["next_measurement"], declared["evidence"]) == (None, None, None)
+    assert vibey("project", "set", "default", "mode=auto").code == 0
+    waiting = vibey("mode", "--json").json
+    assert (waiting["mode_source"], waiting["next_measurement"]) == ("fallback", waiting["as_of"])
+    first = vibey("measure", "default", "--json").json
+    assert first.keys() >= MODE_KEYS | {"recorded"}
+    assert (first["recorded"], first["mode_source"], first["evidence"]["winner"]) == (True, "measured", "singleton")
+    assert first["since"] == first["measured_at"]
+    assert first["next_measurement"] > first["as_of"]
+    assert not vibey("measure", "--json").json["recorded"]
+    forced = vibey("measure", "--force", "--json").json
+    assert forced["recorded"]
+    assert forced["measured_at"] > forced["since"] == first["since"]
+    status = vibey("status", "--json").json
+    assert (status["mode"], status["mode_source"], status["mode_reason"]) == (
+        "singleton",
+        "measured",
+        forced["mode_reason"],
+    )
+    assert vibey("mode", "nobody").code == 3
+
+
+def test_mode_and_measure_tell_people(vibey: CommandLine) -> None:
+    """The same in a few lines."""
+    vibey("project", "set", "default", "mode=auto")
+    before = vibey("mode").out
+    assert "before the next job is routed" in before
+    after = vibey("measure").out
+    assert after.startswith("measured now\n")
+    assert "hybrid needs 20" in after
+    assert "(measured)" in vibey("mode").out
+
+
+def test_public_pages_leave_measurements_out(vibey: CommandLine) -> None:
+    """A measurement names the operator's engines and slots."""
+    vibey("measure")
+    kinds = [vibey("ledger", *more, "--json").json["events"] for more in ((), ("--public",))]
+    everything, public = ([event["kind"] for event in page] for page in kinds)
+    assert "EngineDispatchMeasured" in everything
+    assert "EngineDispatchMeasured" not in public

@@ -1,0 +1,135 @@
+"""Audit: did the invariants hold? Judged from the record of an installation, at work or at rest, without writing.
+
+I1   slots were never exceeded
+I2   a job never had two live runs
+I3   every job is ended, held by a live run, or queued for a reason
+I4   paid units of a day never were above the cap; each belongs to one run, each return to a unit
+I5   nothing overflowed while an eligible local slot was free, or fell back beside a local candidate
+I6   a run ended once, by the token that held it
+I7   credits are shares offered less picks, and sum to zero
+I8   the ledger cannot be changed, and tells every move of every job
+I12  a unit is counted for the UTC day it was taken on
+
+All but I5 are questions to the tables (`vibey.store.checks`). I5 is replayed: the world each pass recorded is taken
+through the pass's own decisions, and at each paid pick the job's requirement is put to the local engines once more. An
+event's numbers alone would not do: an engine whose server is busy, or that no worker serves, is full with slots unused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.engine import Tier
+from vibey.domain.offer import Why
+from vibey.domain.snapshot import requirement_of, world_of
+from vibey.services.wording import instant
+from vibey.store import audit as record
+from vibey.store.checks import CHECKS
+from vibey.store.views import NOW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from vibey.domain.assessment import Survey
+    from vibey.domain.engine import Usage
+    from vibey.domain.requirement import Requirement
+    from vibey.services.installation import Installation
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
+
+INVARIANTS = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I12")
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A breach of an invariant, told in a sentence that names the rows."""
+
+    invariant: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit found, and how much of each kind of row it looked at. `as_of` is the instant it is about."""
+
+    as_of: datetime
+    violations: tuple[Violation, ...]
+    checked: dict[str, int]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every invariant held."""
+        return not self.violations
+
+    def to_json(self) -> dict[str, Any]:
+        """As one object for programs."""
+        return {
+            "ok": self.ok,
+            "violations": [{"invariant": each.invariant, "detail": each.detail} for each in self.violations],
+            "checked": {**self.checked, "invariants": list(INVARIANTS)},
+            "as_of": instant(self.as_of),
+        }
+
+
+def audit(installation: Installation) -> Audit:
+    """Audit the installation as it is at one instant; of each question at most fifty breaches are told."""
+    return installation.database.run(_audit)
+
+
+def _audit(connection: Connection) -> Audit:
+    record.begin(connection)
+    as_of: datetime = NOW.scalar(connection)
+    found = [Violation(check.invariant, breach) for check in CHECKS for breach in record.breaches(connection, check)]
+    found += [Violation("I5", breach) for breach in islice(_unjustified(connection), record.LIMIT)]
+    found.sort(key=lambda each: INVARIANTS.index(each.invariant))
+    return Audit(as_of, tuple(found), record.counts(connection))
+
+
+def _unjustified(connection: Connection) -> Iterator[str]:
+    """Paid picks beside a local engine that could have taken the job."""
+    ids = record.paid_passes(connection)
+    for start in range(0, len(ids), PAGE):
+        for world, decisions in record.passes(connection, ids[start : start + PAGE]):
+            yield from _replayed(world, decisions)
+
+
+def _replayed(recorded: Any, decisions: Sequence[Row[Any]]) -> Iterator[str]:  # noqa: ANN401  a JSON object
+    world = world_of(recorded)
+    engines = {engine.name: engine for engine in world.engines}
+    surveys: dict[Requirement, Survey] = {}
+    usage = world.usage
+    for decision in decisions:
+        engine = engines[decision.engine]
+        if engine.tier is Tier.PAID:
+            requirement = requirement_of(decision.requirement)
+            surveyed = surveys.get(requirement) or surveys.setdefault(requirement, world.survey(requirement))
+            yield from _judged(decision, surveyed, usage)
+        usage = usage.with_run(engine)
+
+
+def _judged(decision: Row[Any], surveyed: Survey, usage: Usage) -> Iterator[str]:
+    """What is wrong with a paid pick, given what was eligible and how full it was when it was made."""
+    pick = f"run {decision.run_id} on {decision.engine} ({decision.outcome})"
+    free = [each.engine.name for each in surveyed.local if usage.free_slots(each.engine) > 0]
+    if free:
+        yield f"{pick} was granted while {', '.join(free)} had a free slot for it"
+    elif decision.outcome == Why.OVERFLOW and not surveyed.local:
+        yield f"{pick} was granted though no local engine could serve it, full or not: that is a fallback"
+    elif decision.outcome != Why.OVERFLOW and surveyed.local:
+        yield f"{pick} was granted though {', '.join(each.engine.name for each in surveyed.local)} could serve it"
+    elif decision.outcome == Why.ASSIGN and surveyed.has_local:
+        yield f"{pick} was granted for want of a local engine without being called a fallback"
+    if decision.outcome != Why.ASSIGN:
+        yield from _told(pick, decision.local_slots, surveyed, usage)
+
+
+def _told(pick: str, told: Any, surveyed: Survey, usage: Usage) -> Iterator[str]:  # noqa: ANN401  a JSON array
+    """Whether the event's numbers are those of the replay."""
+    local = [each.engine for each in surveyed.assessments if each.engine.tier is Tier.LOCAL]
+    replayed = [{"engine": each.name, "in_use": usage.in_use.get(each.name, 0), "slots": each.slots} for each in local]
+    if told != replayed:
+        yield f"{pick}: its event tells of the local slots {told}, the replay of its pass of {replayed}"
