@@ -91,7 +91,9 @@ def celery_settings(
         # a worker with busy children must not hold messages that an idle one could take
         "worker_disable_prefetch": True,
         "worker_prefetch_multiplier": 1,
-        "task_queues": [Queue(name, routing_key=name) for name in names],
+        # a wake-up taken is a wake-up spent: nothing is ever unacknowledged, so nothing can come twice after a dropped
+        # connection, and each message costs Redis a question less; only a producer's job is acknowledged
+        "task_queues": [Queue(name, routing_key=name, no_ack=name != ENQUEUE_QUEUE) for name in names],
         "task_default_queue": CONTROL_QUEUE,
         "task_routes": {ENQUEUE_TASK: {"queue": ENQUEUE_QUEUE}},
         "task_default_exchange": "vibey",

@@ -9,6 +9,7 @@ import pytest
 from tests.support.checker import violations
 from tests.support.fleet import Fleet
 from vibey import embedded
+from vibey.services.audit import audit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,10 +35,14 @@ def open_fleet(
 
 @pytest.fixture
 def sound() -> Callable[[Fleet], None]:
-    """A function that ends a scenario: nothing of any run is left, and every invariant held."""
+    """A function that ends a scenario: nothing of any run is left, and every invariant held.
+
+    Judged twice: by the tests' own checker, which also knows what the jobs' programs wrote, and by `vibey audit`.
+    """
 
     def check(fleet: Fleet) -> None:
         fleet.until_nothing_runs()
         assert violations(fleet.url, fleet.labour_log) == []
+        assert audit(fleet.installation).violations == ()
 
     return check

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ from tests.support.installation import Bench, noop
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.services import control
 from vibey.services.audit import INVARIANTS, audit
-from vibey.services.route import route
+from vibey.services.route import route, run_pass
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
 from vibey.services.tick import reap, tick
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
     from vibey.domain.outcome import Outcome
 
+OUTCOMES: tuple[Outcome, ...] = (
+    Success(),
+    Success(),
+    Failure(FailureClass.WORK, "exit 1"),
+    Failure(FailureClass.CAPACITY, "busy", CapacityKind.BUSY),
+)
 UNGUARD = "alter table ledger disable trigger ledger_append_only"
 UNIT = "kind = 'EngineOverflowSelected'"
 # Each breach: the invariant, what to do to the tables, and words of the sentence it must be told in.
@@ -54,16 +62,20 @@ BREACHES = [
         "I4",
         (
             "drop index ledger_unit",
-            "insert into ledger (kind, project_id, job_id, run_id, utc_day, data) "
-            f"select kind, project_id, job_id, run_id, utc_day, data from ledger where {UNIT} limit 1",
+            (
+                "insert into ledger (kind, project_id, job_id, run_id, utc_day, data) "
+                f"select kind, project_id, job_id, run_id, utc_day, data from ledger where {UNIT} limit 1"
+            ),
         ),
         "has 2 units",
     ),
     (
         "I4",
         (
-            "insert into ledger (kind, project_id, job_id, run_id, utc_day) select 'EngineOverflowReleased', 1, job_id, "
-            "id, current_date from runs where why = 'assign' limit 1",
+            (
+                "insert into ledger (kind, project_id, job_id, run_id, utc_day) select 'EngineOverflowReleased', 1, "
+                "job_id, id, current_date from runs where why = 'assign' limit 1"
+            ),
         ),
         "has 0 units and 1 returns",
     ),
@@ -82,16 +94,21 @@ BREACHES = [
     (
         "I5",
         (
-            "update passes set world = jsonb_set(jsonb_set(world, '{engines,0,enabled}', 'false'), "
-            "'{engines,1,enabled}', 'false')",
+            (
+                "update passes set world = jsonb_set(jsonb_set(world, '{engines,0,enabled}', 'false'), "
+                "'{engines,1,enabled}', 'false')"
+            ),
         ),
         "that is a fallback",
     ),
     (
         "I6",
         (
-            "insert into ledger (kind, project_id, job_id, run_id, data) select kind, project_id, job_id, run_id, data "
-            "from ledger where kind = 'JobSucceeded' limit 1",
+            (
+                "insert into ledger (kind, project_id, job_id, run_id, data) "
+                "select kind, project_id, job_id, run_id, data "
+                "from ledger where kind = 'JobSucceeded' limit 1"
+            ),
         ),
         "2 ends",
     ),
@@ -133,7 +150,7 @@ BREACHES = [
 
 @pytest.fixture
 def busy(open_bench: Callable[..., Bench]) -> Bench:
-    """An installation in the midst of work: jobs in every state, runs ended in every way, units taken and given back."""
+    """An installation at work: jobs in every state, runs ended in every way, units taken and given back."""
     bench = open_bench(
         engine={"l": noop(), "m": noop(weight=2), "p": noop("paid"), "q": noop("paid")},
         engines={
@@ -183,6 +200,39 @@ def test_a_busy_installation_is_sound(busy: Bench) -> None:
     assert said["checked"]["invariants"] == list(INVARIANTS)
     states = {state for (state,) in busy.rows("select distinct state from runs")}
     assert states >= {"succeeded", "failed", "withdrawn", "granted"}
+
+
+def test_audits_beside_work_find_nothing(open_bench: Callable[..., Bench]) -> None:
+    """While four threads route and settle without a pause, every audit sees a sound instant."""
+    bench = open_bench(
+        engine={"l": noop(), "m": noop(weight=2), "p": noop("paid")},
+        engines={
+            "mode": "hybrid",
+            "overflow_after_seconds": 0,
+            "paid_daily_cap": 40,
+            "slots": {"l": 2, "m": 3, "p": 4},
+        },
+    )
+    bench.enqueue(300)
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        while bench.value("select count(*) from jobs where ended_at is null"):
+            run_pass(bench.installation, "main")
+            for run, token, _ in chance.sample(live := bench.live(), min(2, len(live))):
+                started = _start(bench.installation, run, token)
+                if started is not None:
+                    settle(bench.installation, Held.of(started, token), chance.choice(OUTCOMES))
+
+    with ThreadPoolExecutor(4) as threads:
+        working = [threads.submit(work, seed) for seed in range(4)]
+        audits = [audit(bench.installation)]
+        while not all(each.done() for each in working):
+            audits.append(audit(bench.installation))
+        for each in working:
+            each.result()
+    assert [found.violations for found in audits if not found.ok] == []
+    assert audit(bench.installation).checked["units"] > 0
 
 
 def test_an_empty_installation_is_sound(open_bench: Callable[..., Bench]) -> None:

@@ -37,10 +37,12 @@ SLOT_KEYS = {
     "run_id",
     "job_id",
     "project",
+    "holder",
     "host",
     "pid",
     "age_seconds",
     "renewed_at",
+    "renewed_seconds",
     "lease_left_seconds",
 }
 
@@ -168,9 +170,8 @@ def test_status_and_the_cap(vibey: CommandLine) -> None:
     for run, kind in ((1, "Selected"), (2, "Selected"), (2, "Released")):
         query(
             vibey.bench.url,
-            "insert into ledger (kind, project_id, job_id, run_id, data) "
-            f"select 'EngineOverflow{kind}', id, 1, {run}, "
-            "jsonb_build_object('utc_day', (now() at time zone 'UTC')::date) from projects",
+            "insert into ledger (kind, project_id, job_id, run_id, utc_day) "
+            f"select 'EngineOverflow{kind}', id, 1, {run}, (now() at time zone 'UTC')::date from projects",
         )
     found = vibey("status", "--json").json
     assert found.keys() >= STATUS_KEYS
@@ -182,17 +183,94 @@ def test_status_and_the_cap(vibey: CommandLine) -> None:
     assert (hybrid["mode"], hybrid["mode_source"], hybrid["cap"]["remaining"]) == ("hybrid", "declared", 0)
 
 
+def test_a_hybrid_day_in_words(vibey: CommandLine) -> None:
+    """Held jobs are counted and say since when and until when; with the cap spent, and with fallback barred, why."""
+    vibey("project", "set", "default", "mode=hybrid", "paid_daily_cap=1", "overflow_after_seconds=60")
+    jobs = vibey.enqueued(5)
+    vibey.route()
+    assert vibey("status", "--json").json["held"] == 2
+    held = vibey("job", jobs[-1], "--json").json
+    assert held["reason"].startswith(f"held since {held['held_at']}: every local slot it may use is in use")
+    assert "1 of 1 paid units are left" in held["reason"]
+    assert held["reason"] in {job["reason"] for job in vibey("jobs", "--json").json["jobs"]}
+    query(vibey.bench.url, "update jobs set held_at = held_at - interval '61 s' where held_at is not null")
+    vibey.route()
+    found = vibey("status", "--json").json
+    assert (found["queued"], found["held"], found["cap"]["used"], found["cap"]["remaining"]) == (1, 0, 1, 0)
+    reason = vibey("job", jobs[-1], "--json").json["reason"]
+    assert "full" in reason
+    assert "cap of 1 for" in reason
+    assert "T00:00:00.000Z" in reason
+    for engine in ("near", "far"):
+        vibey("engine", "pause", engine)
+    for rule, words in (
+        ("count", "no local engine may serve it now, and the paid cap of 1"),
+        ("never", "keeps it from"),
+    ):
+        vibey("project", "set", "default", f"paid_fallback={rule}")
+        vibey.route()
+        assert words in vibey("job", jobs[-1], "--json").json["reason"]
+
+
+def test_cost_by_day_project_and_engine(vibey: CommandLine) -> None:
+    """Runs, tokens, dollars and units stand under the UTC day of their grant, today first, with each day's sum."""
+    vibey("project", "set", "default", "mode=hybrid", "overflow_after_seconds=0")
+    vibey("new", "idle")
+    vibey.enqueued(5)
+    vibey.route()
+    query(
+        vibey.bench.url,
+        "update runs set started_at = granted_at, tokens_in = 10, tokens_out = 2, cost_usd = 0.25 "
+        "where engine <> 'far'",
+    )
+    query(vibey.bench.url, "update runs set granted_at = granted_at - interval '1 day' where id = 1")
+    found = vibey("cost", "--days", "2", "--json").json["days"]
+    today, before = found
+    assert today["utc_day"] > before["utc_day"]
+    rows = {row["engine"]: row for row in today["rows"]}
+    assert {name: (row["runs"], row["paid_units"]) for name, row in rows.items()} == {"near": (1, 0), "bought": (2, 2)}
+    assert (rows["bought"]["tier"], rows["bought"]["tokens_in"], rows["bought"]["cost_usd"]) == ("paid", 20, 0.5)
+    assert (today["runs"], today["tokens_out"], today["cost_usd"], today["paid_units"]) == (3, 6, 0.75, 2)
+    assert [(row["engine"], row["runs"]) for row in before["rows"]] == [("near", 1)]
+    assert vibey("cost", "-p", "idle", "-d", "1", "--json").json["days"][0]["rows"] == []
+    assert "bought" in vibey("cost", COLUMNS="80").out
+    assert vibey("cost", "--days", "0").code == 2
+
+
+def test_an_audit_and_its_exit_code(vibey: CommandLine) -> None:
+    """Exit 0 while every invariant holds, 1 with the breach named when one does not."""
+    vibey.enqueued(2)
+    vibey.route()
+    sound = vibey("audit", "--json")
+    assert (sound.code, sound.json["ok"], sound.json["violations"]) == (0, True, [])
+    assert sound.json["checked"]["runs"] == 2
+    assert "every invariant held" in vibey("audit").out
+    query(vibey.bench.url, "update credits set credit = credit + 1 where member = 'near'")
+    broken = vibey("audit", "--json")
+    assert (broken.code, broken.json["ok"]) == (1, False)
+    assert {each["invariant"] for each in broken.json["violations"]} == {"I7"}
+    assert "I7" in vibey("audit").out
+
+
 def test_the_ledger_and_its_public_side(vibey: CommandLine) -> None:
     """The ledger is filtered and paged; its public side leaves out how engines were dispatched."""
     (job,) = vibey.enqueued()
-    query(vibey.bench.url, f"insert into ledger (kind, job_id) values ('PaidFallbackSelected', {job})")
+    dispatch = (
+        "EngineSlotWaitStarted",
+        "EngineOverflowSelected",
+        "EngineOverflowReleased",
+        "PaidFallbackSelected",
+        "EngineDispatchMeasured",
+    )
+    for kind in dispatch:
+        query(vibey.bench.url, f"insert into ledger (kind, job_id) values ('{kind}', {job})")
     everything = vibey("ledger", "--job", job, "--json").json["events"]
-    assert [event["kind"] for event in everything] == ["PaidFallbackSelected", "JobEnqueued"]
+    assert [event["kind"] for event in everything] == [*reversed(dispatch), "JobEnqueued"]
     public = vibey("ledger", "--job", job, "--public", "--json").json["events"]
     assert [event["kind"] for event in public] == ["JobEnqueued"]
     page = vibey("ledger", "--job", job, "-n", "1", "--json").json
     older = vibey("ledger", "--job", job, "--before", page["next_before"], "--json").json
-    assert [event["kind"] for event in older["events"]] == ["JobEnqueued"]
+    assert [event["kind"] for event in older["events"]] == [*reversed(dispatch[:-1]), "JobEnqueued"]
 
 
 def test_projects_and_their_policy(vibey: CommandLine) -> None:
@@ -287,7 +365,16 @@ def test_tables_fit_the_terminal(vibey: CommandLine, width: int) -> None:
     vibey("new", long)
     jobs = vibey.enqueued(4, "-p", long)
     vibey.route()
-    for command in (["jobs"], ["slots"], ["engines"], ["status"], ["ledger"], ["job", jobs[0]], ["config", "show"]):
+    for command in (
+        ["jobs"],
+        ["slots"],
+        ["engines"],
+        ["status"],
+        ["ledger"],
+        ["job", jobs[0]],
+        ["config", "show"],
+        ["cost"],
+    ):
         said = vibey(*command, COLUMNS=str(width))
         assert said.code == 0
         assert max(len(line) for line in said.out.splitlines()) <= width

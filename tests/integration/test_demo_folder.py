@@ -28,12 +28,12 @@ def started(*command: str, log: Path) -> psutil.Popen:
 def test_prepared_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Preparing writes a configuration that loads, whatever the environment says of another installation."""
     monkeypatch.setenv("VIBEY_DATABASE_URL", "postgresql://elsewhere/other")
-    monkeypatch.setenv("VIBEY_ENGINES_MODE", "hybrid")
+    monkeypatch.setenv("VIBEY_ENGINES_MODE", "singleton")
     folder = Folder(tmp_path / 'a "quoted" folder')
     with folder.held():
         settings = folder.prepare()
     assert list(settings.engine) == ["workstation", "laptop", "subscription", "metered"]
-    assert (settings.services.database_url, settings.engines.mode) == ("", "singleton")
+    assert (settings.services.database_url, settings.engines.mode) == ("", "hybrid")
     assert settings.data_dir == folder.path / "data"
     assert settings.engine["laptop"].argv[0] == sys.executable
 

@@ -63,9 +63,7 @@ SCALARS = (
     | st.floats()
     | st.dates()
     | KEYS
-    | st.sampled_from(
-        ["command", "noop", "tiered", "weight", "http://[", "redis://h:x", "~nobody/x", "", "\0"]
-    )
+    | st.sampled_from(["command", "noop", "tiered", "weight", "http://[", "redis://h:x", "~nobody/x", "", "\0"])
 )
 VALUES = st.recursive(
     SCALARS,
@@ -73,23 +71,18 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 MEMBERS = st.lists(
-    st.sampled_from(["a", "b", "c"])
-    | st.dictionaries(st.sampled_from(["engine", "pool", "tier", "weight"]), VALUES)
+    st.sampled_from(["a", "b", "c"]) | st.dictionaries(st.sampled_from(["engine", "pool", "tier", "weight"]), VALUES)
 )
 POOLS = st.dictionaries(st.sampled_from(["a", "p", "q", "r"]), st.fixed_dictionaries({"members": MEMBERS}))
 FILES = st.dictionaries(KEYS, VALUES, max_size=5) | st.fixed_dictionaries(
     {},
     optional={"engine": st.dictionaries(KEYS, VALUES), "engines": VALUES, "pool": POOLS, "services": VALUES},
 )
-VARIABLES = st.sampled_from(
-    ["VIBEY_DATABASE_URL", "VIBEY_DATA_DIR", "VIBEY_ENGINES_MODE", "VIBEY_ENGINES_SLOTS"]
-)
+VARIABLES = st.sampled_from(["VIBEY_DATABASE_URL", "VIBEY_DATA_DIR", "VIBEY_ENGINES_MODE", "VIBEY_ENGINES_SLOTS"])
 ENVIRONMENTS = st.dictionaries(VARIABLES | st.text(max_size=4), st.text(max_size=8))
 
 
-def judged(
-    tables: Mapping[str, object], environ: Mapping[str, str] | None = None
-) -> Settings | tuple[Problem, ...]:
+def judged(tables: Mapping[str, object], environ: Mapping[str, str] | None = None) -> Settings | tuple[Problem, ...]:
     """The settings, or every problem."""
     try:
         return settings_of(Source(None, FOLDER, tables), environ or {})
@@ -124,9 +117,7 @@ def test_every_unknown_key_is_reported(names: set[str]) -> None:
     )
     assert not isinstance(outcome, Settings)
     places = ("", "services.", "engines.", "engine.a.", "pool.main.", "pool.main.members[0].", "verify.unit.")
-    assert sorted(problem.key for problem in outcome) == sorted(
-        f"{at}{name}" for at in places for name in names
-    )
+    assert sorted(problem.key for problem in outcome) == sorted(f"{at}{name}" for at in places for name in names)
 
 
 @given(st.sets(st.sampled_from(known_keys(EngineDefaults)), min_size=1))

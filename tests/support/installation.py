@@ -27,6 +27,7 @@ class Bench:
             database_url=database_url, redis_url=redis_url, data_dir=str(folder / "data")
         )
         tables.setdefault("engines", {}).setdefault("mode", "singleton")
+        self.tables = tables
         self.redis_url = redis_url
         self.url = database_url
         self.installation = Installation.open(settings_of(Source(None, folder, tables), {}))

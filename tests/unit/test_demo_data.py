@@ -44,7 +44,7 @@ def test_forty_orders() -> None:
 def test_variety() -> None:
     """The jobs differ in capability, effort, priority, branch and kind of change."""
     found = orders_of(LINES, {})
-    assert Counter("web" in order.capabilities for order in found) == {False: 24, True: 16}
+    assert Counter("private" in order.capabilities for order in found) == {False: 32, True: 8}
     assert {order.effort for order in found} == {"low", "high"}
     assert len({order.priority for order in found}) > 2
     assert {payload["ref"] for payload in PAYLOADS} == {"main", "release-1"}
@@ -52,15 +52,16 @@ def test_variety() -> None:
 
 
 def test_a_short_demo_shows_every_ending() -> None:
-    """The first eight jobs hold one whose tests fail at first, one that is handed over, and some that need `web`."""
+    """The first eight jobs hold one whose tests fail at first, one that is handed over, and one that is private."""
     first = PAYLOADS[:8]
     assert sum("first_try" in payload for payload in first) == 1
     assert sum("hand_over" in payload for payload in first) == 1
-    assert any("web" in order.capabilities for order in orders(8))
+    assert any("private" in order.capabilities for order in orders(8))
 
 
 def test_more_jobs_than_lines() -> None:
-    """A longer demo begins again with the first line."""
+    """A longer demo begins again with the first line, all in one project."""
+    assert {order.project for order in orders(90, "demo-7")} == {"demo-7"}
     assert len(orders(90)) == 90
     assert orders(41)[40] == orders(1)[0]
 

@@ -21,9 +21,7 @@ def engine_from(text: str) -> EngineSettings:
 
 def engine_problems(text: str) -> dict[str, Problem]:
     """Problems of the engine `a`, by key without the table's name."""
-    return {
-        key.removeprefix("engine.a."): problem for key, problem in problems_in(f"[engine.a]\n{text}").items()
-    }
+    return {key.removeprefix("engine.a."): problem for key, problem in problems_in(f"[engine.a]\n{text}").items()}
 
 
 def test_defaults_of_an_engine() -> None:
@@ -55,9 +53,7 @@ def test_weights_are_exact(written: str, millionths: int) -> None:
     assert engine_from(f"weight = {written}").weight_millionths == millionths
 
 
-@pytest.mark.parametrize(
-    "written", ["0", "-1", "0.0", "1e-7", "1000001", "true", '"1"', "nan", "inf", "1e999999"]
-)
+@pytest.mark.parametrize("written", ["0", "-1", "0.0", "1e-7", "1000001", "true", '"1"', "nan", "inf", "1e999999"])
 def test_weights_are_positive_and_bounded(written: str) -> None:
     """Zero, negative, too fine, too large and anything but a number are refused."""
     assert set(engine_problems(f'kind = "noop"\nweight = {written}')) == {"weight"}

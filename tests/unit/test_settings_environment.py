@@ -65,9 +65,7 @@ def test_a_malformed_variable_is_refused_by_its_own_name(name: str, value: str) 
 
 def test_other_variables_are_not_ours_to_judge() -> None:
     """A variable no key answers to is ignored, whatever it holds."""
-    assert not problems_in(
-        "", {"VIBEY_ENGINES_SLOTS": "many", "VIBEY_ENGINES_": "?", "VIBEY_FLOWER": "\udcff"}
-    )
+    assert not problems_in("", {"VIBEY_ENGINES_SLOTS": "many", "VIBEY_ENGINES_": "?", "VIBEY_FLOWER": "\udcff"})
 
 
 def test_an_override_does_not_excuse_the_file() -> None:

@@ -73,9 +73,7 @@ def test_the_reference_has_every_key_with_its_default(table: str, model: type[Ta
         default = field.get_default(call_default_factory=True)
         if name == "weight_millionths":
             written *= 1_000_000
-        shape = (
-            list if isinstance(default, tuple) else str if isinstance(default, Path) else lambda value: value
-        )
+        shape = list if isinstance(default, tuple) else str if isinstance(default, Path) else lambda value: value
         assert written == shape(default), name
 
 

@@ -136,9 +136,7 @@ def test_a_value_where_a_table_belongs(table: str) -> None:
     assert "table" in problems_in(f"{table} = 3")[table].expected
 
 
-@pytest.mark.parametrize(
-    "value", ["-1", "true", "10.0", '"10"', '"unlimited"', '"none"', "inf", "2147483648"]
-)
+@pytest.mark.parametrize("value", ["-1", "true", "10.0", '"10"', '"unlimited"', '"none"', "inf", "2147483648"])
 def test_the_cap_has_no_uncapped_value(value: str) -> None:
     """Anything but a whole number from 0 is refused, with the reason."""
     problem = problems_in(f"[engines]\npaid_daily_cap = {value}")["engines.paid_daily_cap"]

@@ -51,9 +51,7 @@ def test_json_of_other_versions() -> None:
 def test_one_key_changed_from_text() -> None:
     """The command line's text becomes a checked value; the old policy stays."""
     policy = ProjectPolicy()
-    changed = (
-        policy.changed("paid_daily_cap", "0").changed("auto_min_contention", "0.5").changed("mode", "hybrid")
-    )
+    changed = policy.changed("paid_daily_cap", "0").changed("auto_min_contention", "0.5").changed("mode", "hybrid")
     assert (changed.paid_daily_cap, changed.auto_min_contention, changed.mode) == (
         0,
         Decimal("0.5"),

@@ -123,11 +123,16 @@ class Laboratory:
             self.sql("postgres", f"drop database if exists {made} with (force)")
 
     @contextmanager
-    def site(self, name: str, slots: Mapping[str, int], engines: str = "") -> Iterator[Site]:
-        """An installation with local no-op engines of these slots, and further TOML in `engines`."""
+    def site(
+        self, name: str, slots: Mapping[str, int], engines: str = "", policy: Mapping[str, object] | None = None
+    ) -> Iterator[Site]:
+        """An installation with local no-op engines of these slots, and further TOML in `engines`.
+
+        `policy` holds keys of `[engines]`; without it the mode is singleton.
+        """
         with self._database(name) as database:
             config = self.folder / f"{database}.toml"
-            config.write_text(self._toml(database, slots) + engines, encoding="utf-8")
+            config.write_text(self._toml(database, slots, policy or {"mode": "singleton"}) + engines, encoding="utf-8")
             installation = Installation.open(load(config, {}))
             try:
                 fleet.sync(installation)
@@ -144,7 +149,7 @@ class Laboratory:
             until(lambda: _seen(site) == len(_workers()) - 1, processes, "the workers did not appear")
             yield processes
 
-    def _toml(self, database: str, slots: Mapping[str, int]) -> str:
+    def _toml(self, database: str, slots: Mapping[str, int], policy: Mapping[str, object]) -> str:
         lines = [
             "[services]",
             f"database_url = '{self.url(database)}'",
@@ -152,7 +157,7 @@ class Laboratory:
             f"redis_prefix = '{database}:'",
             f"data_dir = '{self.folder / database}'",
             "[engines]",
-            "mode = 'singleton'",
+            *(f"{key} = {value!r}" for key, value in policy.items()),
             "[engines.slots]",
             *(f"{name} = {count}" for name, count in slots.items()),
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vibey.bench import depth, durable, endtoend, enqueueing, handover, pure
+from vibey.bench import depth, durable, endtoend, enqueueing, handover, limits, pure
 from vibey.bench.figures import Figure, Scale, say
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from vibey.bench.laboratory import Laboratory
 
-# Last the one that restarts the servers.
+# Last the one that restarts the servers, and the one that counts on it.
 FAMILIES: dict[str, Callable[[Laboratory, Scale], list[Figure]]] = {
     "pure": pure.measure,
     "durable": durable.measure,
@@ -20,6 +20,7 @@ FAMILIES: dict[str, Callable[[Laboratory, Scale], list[Figure]]] = {
     "endtoend": endtoend.measure,
     "handover": handover.measure,
     "depth": depth.measure,
+    "limits": limits.measure,
 }
 
 

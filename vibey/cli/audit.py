@@ -26,9 +26,10 @@ COUNTED = ("jobs", "runs", "decisions", "events", "units")
 @json_option
 @click.pass_context
 def audit(context: click.Context, *, as_json: bool) -> None:
-    """Check from the record that slots, cap, tokens, credits and ledger were kept.
+    """Check from the record that every invariant held.
 
-    Reads everything as of one instant and writes nothing; the installation may be at work. Exit 1 on a violation.
+    That is of slots, runs, the cap, tokens, credits and the ledger. Reads everything as of one instant and writes
+    nothing; the installation may be at work. Exit 1 on a violation.
     """
     from vibey.services.audit import audit as audited
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ROUNDS = 5
 INTERRUPTED = 130
-ROWS = ("pure", "durable", "enqueue", "endtoend", "handover", "depth")
+ROWS = ("pure", "durable", "enqueue", "endtoend", "handover", "depth", "limits")
 
 
 @click.command(

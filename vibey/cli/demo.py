@@ -56,8 +56,10 @@ def demo(context: click.Context, *, as_json: bool, count: int, directory: Path, 
     """See the router at work, with no engine or account of your own.
 
     Starts Postgres and a Redis-compatible server in a folder of its own, real workers and beat, and sends small BUILD
-    jobs to four engines, each a program that clones, changes, builds, tests and commits. Nothing else on this machine
-    is touched. Needs git. Takes about half a minute. Exit 1 when a job did not succeed or the time was up.
+    jobs to four engines, each a program that clones, changes, builds, tests and commits. Local slots fill, jobs are
+    held, a few overflow to paid engines until the day's cap stops them, and an audit checks that every invariant held.
+    Nothing else on this machine is touched. Needs git. Takes about half a minute. Exit 1 when a job did not succeed,
+    the time was up, or the audit found a violation.
     """
     try:
         with _interruptible():

@@ -40,7 +40,9 @@ COLUMNS = (
 @click.option("-n", "--limit", type=int, default=50, show_default=True, help="At most so many.")
 @click.option("--before", type=int, metavar="EVENT", help="Only older ones than this: the next page.")
 @click.option(
-    "--public", is_flag=True, help="Leave out how engines were dispatched: wait, overflow, release, fallback."
+    "--public",
+    is_flag=True,
+    help="Leave out how engines were dispatched: wait, overflow, release, fallback, measurement.",
 )
 @json_option
 def ledger(*, as_json: bool, **wanted: Any) -> None:  # noqa: ANN401  the options above

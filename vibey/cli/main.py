@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERRUPTED = 130
+# A command's first sentence is folded, not cut.
+WHOLE = 200
 COMMANDS = {
     "Start": ("init", "up", "down", "migrate", "doctor", "config", "demo"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
@@ -68,7 +70,7 @@ class Vibey(Group):
         known = self.list_commands(ctx)
         for heading, names in COMMANDS.items():
             found = [(name, self.get_command(ctx, name)) for name in names if name in known]
-            rows = [(name, command.get_short_help_str(68)) for name, command in found if command]
+            rows = [(name, command.get_short_help_str(WHOLE)) for name, command in found if command]
             with formatter.section(heading):
                 formatter.write_dl(rows)
 

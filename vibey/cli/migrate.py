@@ -15,9 +15,10 @@ from vibey.cli.output import print_json
 )
 @json_option
 def migrate(*, as_json: bool) -> None:
-    """Bring the database to this version's schema, and the fleet in it to the configuration.
+    """Bring the database to this version's schema and configuration.
 
-    Starts the embedded servers if the configuration names none. `vibey up` does this by itself.
+    The fleet in it becomes what the configuration says. Starts the embedded servers if the configuration names none.
+    `vibey up` does this by itself.
     """
     from vibey.services import fleet
     from vibey.services.installation import Installation, ensure_services

@@ -21,6 +21,7 @@ COLUMNS = (
     Column("STATE"),
     Column("HOLDER", wide=True),
     Column("AGE", right=True),
+    Column("RENEWED", right=True),
     Column("LEASE", right=True),
 )
 
@@ -30,7 +31,8 @@ COLUMNS = (
 def slots(*, as_json: bool) -> None:
     """Show every slot of every engine and the run that holds it.
 
-    LEASE is how long the run may go on unless its holder renews.
+    HOLDER is the host and process that holds the run, AGE the time since its grant, RENEWED the time since its holder
+    last renewed it, LEASE how long it may go on unless it is renewed again.
     """
     from vibey.services import views
 
@@ -55,5 +57,6 @@ def _row(each: Mapping[str, Any]) -> tuple[object, ...]:
         each["state"] or "free",
         holder,
         output.lasting(each["age_seconds"]),
+        output.lasting(each["renewed_seconds"]),
         output.lasting(each["lease_left_seconds"]),
     )

@@ -71,11 +71,12 @@ def _page(found: Mapping[str, Any]) -> Group:
     from rich.text import Text
 
     cap = found["cap"]
+    owner = "the project" if cap["scope"] == "project" else "all projects"
     alive = [worker["name"] for worker in found["workers"] if worker["alive"]]
     lines = [
         f"mode     {found['mode']} ({found['mode_source']}): {found['mode_reason']}",
         f"jobs     {', '.join(f'{found[name]:,} {name}' for name in ('queued', 'held', 'granted', 'running'))}",
-        f"cap      {cap['used']} of {cap['limit']} paid overflows used on {cap['utc_day']} (UTC), {cap['scope']} scope",
+        f"cap      {cap['used']} of {cap['limit']} paid units of {owner} used on {cap['utc_day']} (UTC)",
         f"workers  {', '.join(alive) or 'none alive; run: vibey up'}",
     ]
     text = Text(output.plain("\n".join(lines)) + "\n")

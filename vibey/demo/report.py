@@ -21,10 +21,16 @@ SHOWN = 5
 READING = """\
 Peak is the most slots an engine held at once. Picks counts runs, so a job tried again counts twice. Expected sums the \
 shares each engine was offered: by weight, among the engines with a free slot. Rotation keeps Picks close to it."""
-TIERS = """\
-Of {jobs} jobs, {bound} require the capability "web", which only the paid engines have, so these served them. The \
-others may run anywhere, and local engines come first: mode singleton keeps them there even while they wait. The four \
-engines are one small program under four names; nothing was paid."""
+HYBRID = """\
+Mode hybrid: local engines come first. {held} of {jobs} jobs found every local slot in use and were held. {overflowed} \
+{limited}"""
+STOPPED = """\
+Then today's cap of {limit} paid units was spent, and whoever was left waited for a local slot."""
+UNSPENT = "Today's cap of {limit} paid units was not reached."
+PRIVATE = """\
+{private} jobs require the capability "private", which only local engines have: these could not overflow, and waited \
+without being held."""
+NAMES = "The four engines are one small program under four names; nothing was paid."
 KEPT = "Postgres and the Redis-compatible server still run, so that these work. Stop them with:"
 
 
@@ -49,6 +55,11 @@ def as_json(finished: Finished, folder: Folder) -> dict[str, Any]:
         "seconds": round(finished.seconds, 3),
         "work_seconds": round(finished.work_seconds, 3),
         "runs": sum(job.runs for job in summary.jobs),
+        "project": finished.project,
+        "holds": summary.holds,
+        "overflows": summary.overflows,
+        "cap": {key: finished.cap[key] for key in ("limit", "used", "remaining", "utc_day")},
+        "audit": finished.audit.to_json(),
         "waits": {name: _rounded(summary.waited(percent)) for name, percent in WAITS.items()},
         "directory": str(folder.path),
         "config": str(folder.config),
@@ -69,10 +80,33 @@ def print_report(console: Console, finished: Finished, folder: Folder, *, kept: 
     _print_jobs(console, "Not succeeded:", [job for job in summary.jobs if job.state != "succeeded"])
     if not finished.is_good:
         console.print(Text(f"What the workers said is in {_short(folder.logs)}"), soft_wrap=True)
-    bound = sum("web" in job.capabilities for job in summary.jobs)
-    console.print(Text(f"\n{READING}\n\n{TIERS.format(jobs=len(summary.jobs), bound=bound)}"))
+    console.print(Text(f"\n{_story(finished)}\n\n{READING}\n\n{_audited(finished)}"))
     if kept:
-        _print_commands(console, summary, folder)
+        _print_commands(console, finished, folder)
+
+
+def _story(finished: Finished) -> str:
+    """What held jobs back, what let some of them go, and what stopped the others."""
+    summary, limit = finished.summary, finished.cap["limit"]
+    count = summary.overflows
+    overflowed = (
+        f"After {finished.patience_seconds} s of that {count} overflowed to paid engines."
+        if count
+        else "None had to overflow."
+    )
+    limited = (UNSPENT if finished.cap["remaining"] else STOPPED).format(limit=limit)
+    story = HYBRID.format(held=summary.held_jobs, jobs=len(summary.jobs), overflowed=overflowed, limited=limited)
+    private = sum("private" in job.capabilities for job in summary.jobs)
+    return " ".join((story, *([PRIVATE.format(private=private)] if private else []), NAMES))
+
+
+def _audited(finished: Finished) -> str:
+    """What the audit found, in a line, or a line for each violation."""
+    checked = finished.audit.checked
+    if finished.audit.ok:
+        looked = f"{checked['runs']} runs, {checked['decisions']} decisions and {checked['events']} events"
+        return f"The audit of {looked} found every invariant kept."
+    return "\n".join(f"AUDIT {each.invariant}: {each.detail}" for each in finished.audit.violations)
 
 
 def _headline(finished: Finished) -> str:
@@ -100,14 +134,17 @@ def _print_jobs(console: Console, heading: str, jobs: list[JobLine]) -> None:
         console.print(Text(f"  and {len(jobs) - SHOWN} more"))
 
 
-def _print_commands(console: Console, summary: Summary, folder: Folder) -> None:
+def _print_commands(console: Console, finished: Finished, folder: Folder) -> None:
+    summary = finished.summary
     vibey = f"vibey -c {shlex.quote(_short(folder.config))}"
     several = next((job for job in summary.jobs if job.runs > 1), summary.jobs[0])
+    overflowed = next((job for job in summary.jobs if job.overflows), several)
     commands = (
-        f"{vibey} jobs",
+        f"{vibey} status -p {finished.project}",
         f"{vibey} job {several.job_id}",
         f"{vibey} logs {several.job_id}",
-        f"{vibey} ledger",
+        f"{vibey} ledger --job {overflowed.job_id}",
+        f"{vibey} audit",
         f"git -C {shlex.quote(_short(folder.repository))} show --stat vibey/{several.job_id}",
     )
     console.print(Text("\nLook around:"))

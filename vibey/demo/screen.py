@@ -99,6 +99,7 @@ def progress(summary: Summary, seconds: float) -> Table:
     words = (
         f"{states['queued']} queued",
         f"{states['granted'] + states['running']} running",
+        f"{summary.overflows} overflowed",
         f"{summary.ended} of {len(summary.jobs)} ended",
         f"{seconds:.1f} s",
     )

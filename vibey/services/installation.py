@@ -39,9 +39,9 @@ class Timing:
 
     @classmethod
     def of(cls, settings: Settings) -> Timing:
-        """Ticks come at least five times in a third of a lease, and at most every two seconds."""
+        """Ticks come at least five times in a third of a lease, and at most 2.5 seconds apart."""
         lease_ms = settings.engines.lease_seconds * 1000
-        tick_ms = max(200, min(2000, lease_ms // 15))
+        tick_ms = max(200, min(2500, lease_ms // 15))
         presence_ms = max(5000, min(45_000, lease_ms))
         return cls(
             lease_ms=lease_ms,

@@ -62,8 +62,7 @@ class Outlook:
             return replace(self, world=world, resolved=resolved)
         settings = installation.settings.engines
         shared_cap = settings.paid_daily_cap if settings.paid_daily_cap_scope == "installation" else None
-        cap.lock_projects(connection, spenders)
-        day = cap.today(connection)
+        day = cap.lock_projects(connection, spenders)
         used = cap.used(connection, day, spenders if shared_cap is None else None)
         if shared_cap is None:
             left = {name: max(0, policies[name].cap - used.get(name, 0)) for name in spenders}

@@ -126,7 +126,7 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     prospects = {group.key: outlook.prospect(group.requirement) for group in groups}
     again = _hold(connection, pool, outlook, prospects, groups)
     granted: tuple[Granted, ...] = ()
-    wanted = [_wanted(outlook, group, prospects[group.key]) for group in groups if prospects[group.key].room]
+    wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
     if wanted:
         chosen, asked = jobs.heads(connection, pool, wanted, BATCH)
         granted = _grant(connection, installation, outlook, {group.key: group.requirement for group in groups}, chosen)
@@ -135,8 +135,12 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     return Passed(granted, again)
 
 
-def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted:
+def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted | None:
+    if not seen.room:
+        return None
     patience = outlook.policy(group.requirement).overflow_after_ms if seen.held_first else None
+    if patience is not None and (group.held_ms is None or group.held_ms < patience):
+        return None
     return jobs.Wanted(group.key, min(seen.room, BATCH), patience)
 
 
@@ -176,7 +180,7 @@ def _hold(
     grounds = {
         group.key: grants.hold_grounds(outlook, group.requirement)
         for group in groups
-        if prospects[group.key].held_first
+        if prospects[group.key].held_first and group.unheld
     }
     return jobs.hold(connection, pool, grounds, HOLDS) >= HOLDS
 

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.offer import Why
 from vibey.domain.rotation import UNIT
 from vibey.domain.settlement import JobState
 from vibey.store import fleet, summary
@@ -39,7 +40,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """One job; `waited` is seconds from enqueueing to its first start, `stumbles` says why earlier runs failed."""
+    """One job; `waited` is seconds from enqueueing to its first start, `stumbles` says why earlier runs failed.
+
+    `overflows` counts its runs on a paid engine because the local ones were full.
+    """
 
     job_id: int
     state: str
@@ -49,6 +53,7 @@ class JobLine:
     capabilities: tuple[str, ...]
     waited: float | None
     stumbles: tuple[str, ...]
+    overflows: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -58,10 +63,12 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A set of jobs and the engines, at one instant."""
+    """A set of jobs and the engines, at one instant; `holds` counts attempts that were held, `held_jobs` their jobs."""
 
     shares: tuple[Share, ...]
     jobs: tuple[JobLine, ...]
+    holds: int = 0
+    held_jobs: int = 0
 
     @property
     def states(self) -> Counter[str]:
@@ -77,6 +84,11 @@ class Summary:
     def succeeded(self) -> int:
         """How many jobs succeeded."""
         return self.states[JobState.SUCCEEDED]
+
+    @property
+    def overflows(self) -> int:
+        """How many runs overflowed."""
+        return sum(job.overflows for job in self.jobs)
 
     def waited(self, percent: int) -> float | None:
         """The wait, in seconds, that so many percent of the started jobs did not exceed; None before any started."""
@@ -99,15 +111,18 @@ def tally(installation: Installation) -> Tally:
 
 def summarise(installation: Installation, jobs: Sequence[int], since: Tally) -> Summary:
     """How these jobs and the engines are, counted since the tally."""
-    engines, lines, runs = installation.database.run(lambda connection: summary.read(connection, jobs))
+    engines, lines, runs, held = installation.database.run(lambda connection: summary.read(connection, jobs))
     peaks = peak_use((row.engine, row.begun, row.ended) for row in runs)
     stumbles: dict[int, list[str]] = {}
+    overflows = Counter(row.job_id for row in runs if row.why == Why.OVERFLOW)
     for row in runs:
         if row.state in {"failed", "lost"}:
             stumbles.setdefault(row.job_id, []).append(f"{row.engine}: {row.detail or row.state}")
     return Summary(
         tuple(_share(row, peaks, since) for row in engines),
-        tuple(_line(row, stumbles.get(row.id, [])) for row in lines),
+        tuple(_line(row, stumbles.get(row.id, []), overflows[row.id]) for row in lines),
+        held.holds,
+        held.jobs,
     )
 
 
@@ -146,7 +161,7 @@ def _share(row: Row[Any], peaks: Counter[str], since: Tally) -> Share:
     )
 
 
-def _line(row: Row[Any], stumbles: Sequence[str]) -> JobLine:
+def _line(row: Row[Any], stumbles: Sequence[str], overflows: int) -> JobLine:
     return JobLine(
         job_id=row.id,
         state=row.state,
@@ -156,4 +171,5 @@ def _line(row: Row[Any], stumbles: Sequence[str]) -> JobLine:
         capabilities=tuple(row.capabilities),
         waited=row.waited,
         stumbles=tuple(stumbles),
+        overflows=overflows,
     )

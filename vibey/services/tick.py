@@ -25,7 +25,7 @@ from vibey.store import fleet, jobs, runs
 from vibey.store.runs import Expired, Granted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vibey.domain.settlement import Settlement
     from vibey.services.installation import Installation
@@ -63,7 +63,8 @@ def tick(installation: Installation) -> Ticked:
     promoted = _step(0, lambda: _rows(installation, jobs.PROMOTE, limit=PROMOTE_LIMIT), needed=due.backoff)
     resent = _step(0, lambda: resend(installation), needed=due.unsent)
     _step(None, lambda: forget(installation), needed=due.clean)
-    granted = _step(0, lambda: _route_due(installation), needed=due.queued or lost + withdrawn + promoted > 0)
+    pools = due.pools if lost + withdrawn + promoted == 0 else None
+    granted = _step(0, lambda: _route_due(installation, pools), needed=pools is None or bool(pools))
     return Ticked(lost, withdrawn, resent, promoted, late, granted)
 
 
@@ -101,9 +102,11 @@ def _rows(installation: Installation, statement: Statement, **values: object) ->
     return len(installation.database.statement(lambda connection: statement.all(connection, **values)))
 
 
-def _route_due(installation: Installation) -> int:
-    due = [row.pool for row in installation.database.statement(jobs.POOLS_DUE.all)]
-    return sum(route(installation, pool) for pool in due)
+def _route_due(installation: Installation, pools: Sequence[str] | None) -> int:
+    """Route these pools, or for None all that have a due job by now."""
+    if pools is None:
+        pools = [row.pool for row in installation.database.statement(jobs.POOLS_DUE.all)]
+    return sum(route(installation, pool) for pool in pools)
 
 
 def _reap(connection: Connection, installation: Installation) -> tuple[int, int]:

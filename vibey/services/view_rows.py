@@ -11,13 +11,14 @@ from vibey.store.engines import circuit_of
 
 if TYPE_CHECKING:
     from vibey.services.modes import Resolved
+    from vibey.services.purse import Purse
     from vibey.store.statement import Row
 
 View = dict[str, Any]
 
 
-def listed_job(row: Row[Any]) -> View:
-    """A job as lists show it."""
+def listed_job(row: Row[Any], purse: Purse | None) -> View:
+    """A job as lists show it; `purse` is its project's, which its wait is told with."""
     return {
         "job_id": row.id,
         "project": row.project,
@@ -27,15 +28,15 @@ def listed_job(row: Row[Any]) -> View:
         "attempt": row.attempt,
         "max_attempts": row.max_attempts,
         "engine": row.engine,
-        "reason": reason_of(row),
+        "reason": reason_of(row, purse),
         "created_at": instant(row.created_at),
         "ended_at": instant(row.ended_at),
         "age_seconds": round(row.age_seconds, 3),
     }
 
 
-def whole_job(row: Row[Any]) -> View:
-    """A job with everything it carries, its runs aside."""
+def whole_job(row: Row[Any], purse: Purse | None) -> View:
+    """A job with everything it carries, its runs aside; `purse` is its project's."""
     return {
         "job_id": row.id,
         "project": row.project,
@@ -45,7 +46,7 @@ def whole_job(row: Row[Any]) -> View:
         "attempt": row.attempt,
         "max_attempts": row.max_attempts,
         "engine": row.engine,
-        "reason": reason_of(row),
+        "reason": reason_of(row, purse),
         "result": row.result,
         "effort": Effort(row.effort).label,
         "effort_now": Effort(row.effort_now).label,
@@ -60,6 +61,7 @@ def whole_job(row: Row[Any]) -> View:
         "run_id": row.run_id,
         "created_at": instant(row.created_at),
         "not_before": instant(row.not_before),
+        "held_at": instant(row.held_at),
         "deadline_at": instant(row.deadline_at),
         "cancel_requested_at": instant(row.cancel_requested_at),
         "ended_at": instant(row.ended_at),
@@ -125,11 +127,13 @@ def slot(of: Row[Any], number: int, held: Row[Any] | None) -> View:
         "project": row.project,
         "state": row.state,
         "attempt": row.attempt,
+        "holder": row.holder,
         "host": row.host,
         "pid": row.pid,
         "granted_at": instant(row.granted_at),
         "age_seconds": _rounded(row.age_seconds),
         "renewed_at": instant(row.renewed_at),
+        "renewed_seconds": _rounded(row.renewed_seconds),
         "lease_left_seconds": _rounded(row.lease_seconds),
     }
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.settlement import JobState
-from vibey.services import modes, view_rows
+from vibey.services import view_rows
+from vibey.services.purse import purses
 from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
 from vibey.store import fleet, projects, views
@@ -74,7 +75,10 @@ def jobs(
             before=before,
             limit=limit,
         )
-        return {"jobs": [view_rows.listed_job(row) for row in rows], "next_before": _next(rows, limit)}
+        queued = {row.project for row in rows if row.state == JobState.QUEUED}
+        owned = purses(connection, installation, sorted(queued))
+        listed = [view_rows.listed_job(row, owned.get(row.project)) for row in rows]
+        return {"jobs": listed, "next_before": _next(rows, limit)}
 
     return _viewed(installation, read)
 
@@ -86,8 +90,9 @@ def job(installation: Installation, job_id: int) -> View:
         row = views.JOB.first(connection, id=job_id)
         if row is None:
             raise UnknownName("job", job_id, ("see: vibey jobs",))
+        owned = purses(connection, installation, [row.project])
         return {
-            **view_rows.whole_job(row),
+            **view_rows.whole_job(row, owned.get(row.project)),
             "runs": [view_rows.run(run) for run in views.RUNS.all(connection, job=job_id)],
         }
 
@@ -122,17 +127,17 @@ def status(installation: Installation, project: str = "default", environ: Mappin
     variables = os.environ if environ is None else environ
 
     def read(connection: Connection) -> View:
-        found = projects.named(connection, project)
-        resolved = modes.resolve(connection, installation, [project], variables)[project]
+        projects.named(connection, project)
+        purse = purses(connection, installation, [project], variables)[project]
         counts = {row.state: row.n for row in views.COUNTS.all(connection)}
         return {
             "project": project,
-            **view_rows.mode(resolved),
+            **view_rows.mode(purse.resolved),
             "queued": counts.get(JobState.QUEUED, 0),
-            "held": 0,
+            "held": views.HELD.scalar(connection),
             "granted": counts.get(JobState.GRANTED, 0),
             "running": counts.get(JobState.RUNNING, 0),
-            "cap": _cap(connection, installation, found.id, resolved.policy.cap),
+            "cap": purse.to_json(),
             "engines": _engines(connection, installation),
             "workers": _workers(connection, installation),
         }
@@ -229,14 +234,6 @@ def _engines(connection: Connection, installation: Installation) -> list[View]:
     selected = sum(row.selected_count for row in rows)
     expected = sum(row.expected for row in rows)
     return [view_rows.engine(row, selected, float(expected)) for row in rows]
-
-
-def _cap(connection: Connection, installation: Installation, project_id: int, limit: int) -> View:
-    scope = installation.settings.engines.paid_daily_cap_scope
-    found = views.CAP_USED.first(connection, project=project_id if scope == "project" else None)
-    used = found.used if found else 0
-    day = found.utc_day if found else None
-    return {"limit": limit, "used": used, "remaining": max(0, limit - used), "utc_day": day, "scope": scope}
 
 
 def _workers(connection: Connection, installation: Installation) -> list[View]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.offer import WaitReason
+from vibey.domain.offer import Mode, WaitReason
 from vibey.domain.settlement import JobState
 
 if TYPE_CHECKING:
+    from vibey.services.purse import Purse
     from vibey.store.statement import Row
 
+HELD = "held"
 NOT_LOOKED_AT = "not looked at yet"
+IN_TURN = "in turn: jobs before it take what comes free"
 WAITS = {
     WaitReason.NO_ELIGIBLE_ENGINE: "no engine may serve it now: see vibey engines",
     WaitReason.SLOTS_FULL: "every engine that may serve it is full",
     WaitReason.NO_WORKER: "no live worker serves an engine it may use: run vibey up, or start a worker",
+    WaitReason.FALLBACK_NOT_ALLOWED: 'no local engine may serve it now, and paid_fallback = "never" keeps it from paid '
+    "ones: see vibey engines",
 }
 
 
@@ -26,10 +31,14 @@ def instant(value: datetime | None) -> str | None:
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def reason_of(job: Row[Any]) -> str:
-    """Why a job is where it is; the row carries the job's columns and its group's state as `group_reason`."""
+def reason_of(job: Row[Any], purse: Purse | None) -> str:
+    """Why a job is where it is.
+
+    The row carries the job's columns, its group's state as `group_reason`, and as `looked_at` whether a tick has come
+    since it was due. `purse` is its project's; it may be None for a job that is not queued.
+    """
     if job.state == JobState.QUEUED:
-        return _queued(job)
+        return _queued(job, purse)
     stopping = "; asked to stop" if job.cancel_requested_at is not None else ""
     if job.state == JobState.GRANTED:
         return f"has a slot on {job.engine} and waits for its worker to start it{stopping}"
@@ -38,13 +47,43 @@ def reason_of(job: Row[Any]) -> str:
     return str(job.reason)
 
 
-def _queued(job: Row[Any]) -> str:
+def _queued(job: Row[Any], purse: Purse | None) -> str:
     if job.not_before is not None:
         return f"backing off until {instant(job.not_before)} after: {job.reason or 'a failed attempt'}"
-    if job.group_reason is None:
-        return NOT_LOOKED_AT
-    waits = WAITS.get(job.group_reason, str(job.group_reason).replace("_", " "))
+    waits = _waits(job, purse)
     return f"{waits} (before that: {job.reason})" if job.reason else waits
+
+
+def _waits(job: Row[Any], purse: Purse | None) -> str:
+    """What its group's reason means for a job that is due."""
+    reason = job.group_reason
+    if reason is None:
+        return IN_TURN if job.looked_at else NOT_LOOKED_AT
+    known = WAITS.get(reason, str(reason).replace("_", " "))
+    if purse is None:
+        return known
+    if reason == HELD:
+        return _held(job, purse)
+    if reason == WaitReason.CAP_SPENT:
+        return f"no local engine may serve it now, and {_spent(purse)}"
+    if reason == WaitReason.SLOTS_FULL and purse.resolved.policy.mode is Mode.HYBRID and not purse.remaining:
+        return f"{known}, and {_spent(purse)}"
+    return known
+
+
+def _held(job: Row[Any], purse: Purse) -> str:
+    patience = timedelta(milliseconds=purse.resolved.policy.overflow_after_ms)
+    left = f"{purse.remaining} of {purse.limit} paid units are left on {purse.day} (UTC)"
+    if job.held_at is None:
+        return f"held: every local slot it may use is in use; overflow possible {patience} later; {left}"
+    possible = instant(job.held_at + patience)
+    since = instant(job.held_at)
+    return f"held since {since}: every local slot it may use is in use; overflow possible at {possible}; {left}"
+
+
+def _spent(purse: Purse) -> str:
+    midnight = datetime.combine(purse.day + timedelta(days=1), time(), UTC)
+    return f"the paid cap of {purse.limit} for {purse.day} is spent: nothing paid before {instant(midnight)}"
 
 
 def engine_detail(engine: Row[Any], circuit: str) -> str:

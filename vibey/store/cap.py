@@ -39,7 +39,8 @@ LOCK_INSTALLATION = Statement(
 LOCK_PROJECTS = Statement(
     "cap-lock-projects",
     "hold the rows of projects that may take a unit",
-    "select id, name from projects where name = any(%(names)s) order by id for no key update",
+    """select id, (clock_timestamp() at time zone 'utc')::date as today from projects where name = any(%(names)s)
+       order by id for no key update""",
 )
 USED = Statement(
     "cap-used",
@@ -63,9 +64,10 @@ def lock_installation(connection: Connection) -> None:
     LOCK_INSTALLATION.all(connection)
 
 
-def lock_projects(connection: Connection, names: Sequence[str]) -> None:
-    """Hold the rows of these projects; after engines, accounts and credits, before jobs."""
-    LOCK_PROJECTS.all(connection, names=list(names))
+def lock_projects(connection: Connection, names: Sequence[str]) -> date:
+    """Hold these projects' rows, after engines, accounts and credits, before jobs; the UTC day to count by."""
+    day: date = LOCK_PROJECTS.all(connection, names=list(names))[-1].today
+    return day
 
 
 def used(connection: Connection, day: date, names: Sequence[str] | None = None) -> dict[str, int]:

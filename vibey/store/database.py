@@ -32,16 +32,13 @@ T = TypeVar("T")
 # Serialisation failure, deadlock, lock time-out; and a prepared statement that the other server behind a pooler does
 # not know, or already knows.
 RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "26000", "42P05"})
+# Plans of prepared statements are kept while a queue grows from nothing to a million: none may be one for small tables.
 SESSION_OPTIONS = (
-    "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s"
+    "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s "
+    "-c enable_seqscan=off"
 )
 PING = Statement("ping", "whether the server answers", "select 1")
-# Plans of prepared statements are kept while a queue grows from nothing to a million: none may be one for small tables.
-BEGIN = Statement(
-    "begin",
-    "begin a transaction, in which rows are reached through indexes",
-    "begin isolation level read committed; set local enable_seqscan = off",
-)
+BEGIN = Statement("begin", "begin a transaction", "begin isolation level read committed")
 COMMIT = Statement("commit", "commit a transaction", "commit")
 ROLLBACK = Statement("rollback", "undo a transaction", "rollback")
 REMEDY = "check that it runs and that database_url is right, or run: vibey up"

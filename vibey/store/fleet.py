@@ -132,7 +132,13 @@ TICK = Statement(
          exists (select 1 from jobs where deadline_at <= statement_timestamp() and deadline_at is not null
                  and ended_at is null and state = 'queued') as late,
          exists (select 1 from jobs where state = 'queued' and not_before <= statement_timestamp()) as backoff,
-         exists (select 1 from jobs where state = 'queued' and not_before is null) as queued,
+         array(with recursive pools as (
+           (select pool from jobs where state = 'queued' and not_before is null order by pool limit 1)
+           union all
+           (select (select j.pool from jobs j where j.state = 'queued' and j.not_before is null
+                      and j.pool > pools.pool order by j.pool limit 1)
+            from pools where pools.pool is not null))
+           select pool from pools where pool is not null) as pools,
          i.last_clean_at > before.last_clean_at as clean""",
 )
 NOW = Statement("now", "the database's clock", "select clock_timestamp() as now, version() as version")

@@ -55,7 +55,12 @@ GROUPS = Statement(
                    and j.requirement_key > keys.key
                  order by j.requirement_key limit 1)
          from keys where keys.key is not null)
-       select head.*, p.name as project, g.reason as group_reason
+       select head.*, p.name as project, g.reason as group_reason,
+              exists (select 1 from jobs where pool = %(pool)s and state = 'queued' and not_before is null
+                      and requirement_key = keys.key and held_at is null) as unheld,
+              (select (extract(epoch from statement_timestamp() - min(held_at)) * 1000)::bigint from jobs
+               where pool = %(pool)s and state = 'queued' and not_before is null
+                 and requirement_key = keys.key) as held_ms
        from keys
        cross join lateral (
          select requirement_key, project_id, effort_now, capabilities, excluded, avoided
@@ -79,10 +84,13 @@ HEADS = Statement(
               and g.patience is null and (deadline_at is null or deadline_at > statement_timestamp())
             order by priority desc, id limit g.n)
            union all
-           (select id, priority from jobs
-            where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
-              and held_at <= statement_timestamp() - g.patience * interval '1 millisecond'
-              and (deadline_at is null or deadline_at > statement_timestamp())
+           (select id, priority
+            from (select id, priority from jobs
+                  where g.patience is not null and pool = %(pool)s and state = 'queued' and not_before is null
+                    and requirement_key = g.key
+                    and held_at <= statement_timestamp() - g.patience * interval '1 millisecond'
+                    and (deadline_at is null or deadline_at > statement_timestamp())
+                  offset 0) ripe
             order by priority desc, id limit g.n)) j
          order by j.priority desc, j.id limit %(limit)s),
        locked as materialized (
@@ -223,11 +231,16 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The due jobs of one requirement; `reason` is why they were last found waiting, None when they were not."""
+    """The due jobs of one requirement; `reason` is why they were last found waiting, None when they were not.
+
+    `unheld` says that some were never held in this attempt, `held_ms` for how long the longest was, None for none.
+    """
 
     key: int
     requirement: Requirement
     reason: str | None
+    unheld: bool
+    held_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +292,8 @@ def groups(connection: Connection, pool: str) -> list[Group]:
                 avoided=frozenset(row.avoided),
             ),
             row.group_reason,
+            row.unheld,
+            row.held_ms,
         )
         for row in GROUPS.all(connection, pool=pool)
     ]

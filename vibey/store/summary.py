@@ -31,22 +31,31 @@ JOBS = Statement(
 RUNS = Statement(
     "summary-runs",
     "the runs of some jobs, with the seconds of the database's clock between which each held its slot",
-    """select job_id, engine, state, detail, extract(epoch from granted_at)::float as begun,
+    """select job_id, engine, state, why, detail, extract(epoch from granted_at)::float as begun,
               extract(epoch from coalesce(ended_at, clock_timestamp()))::float as ended
        from runs where job_id = any(%(jobs)s::bigint[]) order by id""",
+)
+HOLDS = Statement(
+    "summary-holds",
+    "some jobs' first holds, one an attempt, and how many of the jobs had any",
+    """select count(*)::bigint as holds, count(distinct job_id)::bigint as jobs from ledger
+       where job_id = any(%(jobs)s::bigint[]) and kind = 'EngineSlotWaitStarted'""",
 )
 OPEN = Statement(
     "summary-open", "every job that has not ended", "select id from jobs where ended_at is null order by id"
 )
 
 
-def read(connection: Connection, jobs: Sequence[int]) -> tuple[list[Row[Any]], list[Row[Any]], list[Row[Any]]]:
-    """Engines, jobs and runs, in this order, as the statements above describe them."""
+def read(
+    connection: Connection, jobs: Sequence[int]
+) -> tuple[list[Row[Any]], list[Row[Any]], list[Row[Any]], Row[Any]]:
+    """Engines, jobs, runs and holds, in this order, as the statements above describe them."""
     numbers = list(jobs)
     return (
         list(ENGINES.all(connection, jobs=numbers)),
         list(JOBS.all(connection, jobs=numbers)),
         list(RUNS.all(connection, jobs=numbers)),
+        HOLDS.all(connection, jobs=numbers)[0],
     )
 
 

@@ -14,7 +14,8 @@ JOBS = Statement(
     "view-jobs",
     "the newest jobs that fit a filter; `open` lets the index on open jobs serve a state that is not an end",
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
-              j.not_before, j.created_at, j.ended_at, j.cancel_requested_at, g.reason as group_reason,
+              j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, g.reason as group_reason,
+              (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
               extract(epoch from coalesce(j.ended_at, clock_timestamp()) - j.created_at)::float as age_seconds
        from jobs j join projects p on p.id = j.project_id
        left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
@@ -30,8 +31,9 @@ JOB = Statement(
     "one job with everything it carries",
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.effort, j.effort_now, j.capabilities, j.excluded,
               j.avoided, j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
-              j.not_before, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result, j.created_at,
-              j.ended_at, g.reason as group_reason
+              j.not_before, j.held_at, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result,
+              j.created_at, j.ended_at, g.reason as group_reason,
+              (select last_tick_at > j.due_at from installation where id = 1) as looked_at
        from jobs j join projects p on p.id = j.project_id
        left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
        where j.id = %(id)s""",
@@ -80,23 +82,21 @@ HAS_ENGINE = Statement(
 HOLDERS = Statement(
     "view-holders",
     "every live run: it holds a slot",
-    """select r.id, r.engine, r.job_id, p.name as project, r.state, r.host, r.pid, r.attempt, r.granted_at,
+    """select r.id, r.engine, r.job_id, p.name as project, r.state, r.holder, r.host, r.pid, r.attempt, r.granted_at,
               r.started_at, r.renewed_at, r.lease_expires_at,
               extract(epoch from clock_timestamp() - r.granted_at)::float as age_seconds,
+              extract(epoch from clock_timestamp() - r.renewed_at)::float as renewed_seconds,
               extract(epoch from r.lease_expires_at - clock_timestamp())::float as lease_seconds
        from runs r join jobs j on j.id = r.job_id join projects p on p.id = j.project_id
        where r.ended_at is null order by r.engine, r.id""",
 )
-CAP_USED = Statement(
-    "view-cap-used",
-    "cap units of the UTC day: overflows selected less those given back; a project's, or everyone's for null",
-    """select to_char(today.day, 'YYYY-MM-DD') as utc_day,
-              (select count(*) from ledger l
-               where l.kind = 'EngineOverflowSelected' and l.data->>'utc_day' = to_char(today.day, 'YYYY-MM-DD')
-                 and (%(project)s::int is null or l.project_id = %(project)s)
-                 and not exists (select 1 from ledger back where back.kind = 'EngineOverflowReleased'
-                                 and back.job_id = l.job_id and back.run_id = l.run_id))::bigint as used
-       from (select (clock_timestamp() at time zone 'UTC')::date as day) today""",
+HELD = Statement(
+    "view-held",
+    "jobs held because overflow could follow; the index on held jobs serves it",
+    """select coalesce(sum((select count(*) from jobs j
+                            where j.pool = g.pool and j.requirement_key = g.requirement_key and j.state = 'queued'
+                              and j.not_before is null and j.held_at is not null)), 0)::bigint as n
+       from group_states g where g.reason = 'held'""",
 )
 LEDGER = Statement(
     "view-ledger",

@@ -1,0 +1,98 @@
+"""The cap under real processes: eight routers at once without their lock, and a router killed before each statement."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.databases import query
+from tests.support.installation import Bench, noop
+from tests.support.routers import Router
+from vibey.services.route import run_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROUTERS = 8
+TURNS = 200
+CAP = 3
+
+
+@pytest.fixture
+def tables() -> dict[str, Any]:
+    """One local engine nobody serves, one paid engine with plenty of slots, overflow at once, a cap of three."""
+    return {
+        "engine": {"l": noop(), "p": noop("paid")},
+        "engines": {
+            "mode": "hybrid",
+            "overflow_after_seconds": 0,
+            "paid_daily_cap": CAP,
+            "slots": {"l": 1, "p": 50},
+        },
+    }
+
+
+def _units(bench: Bench) -> tuple[int, int, int]:
+    """Units of today by the ledger, the runs they belong to, and the runs that say they took one."""
+    counted = "select count(*), count(distinct run_id) from ledger where utc_day is not null"
+    (units, runs) = bench.rows(counted)[0]
+    return units, runs, bench.value("select count(*) from runs where counted and state <> 'withdrawn'")
+
+
+def _new_day(bench: Bench) -> None:
+    """Make all units yesterday's and clear the table of what ran and waited."""
+    query(
+        bench.url,
+        "begin; alter table ledger disable trigger ledger_append_only; delete from ledger where utc_day is not null; "
+        "alter table ledger enable trigger ledger_append_only; "
+        "update jobs set state = 'cancelled', ended_at = clock_timestamp(), run_id = null where ended_at is null; "
+        "update runs set state = 'withdrawn', ended_at = clock_timestamp() where ended_at is null; commit",
+    )
+
+
+@pytest.mark.timeout(300)
+def test_eight_processes_take_exactly_the_cap_two_hundred_times(
+    open_bench: Callable[..., Bench], tables: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whoever comes first, five jobs and a cap of three make three units, each of a run of its own."""
+    bench = open_bench(**tables)
+    with ExitStack() as closing:
+        routers = [Router(bench.tables, tmp_path) for _ in range(ROUTERS)]
+        for router in routers:
+            closing.callback(router.close)
+        for turn in range(TURNS):
+            bench.staff("p")
+            bench.enqueue(5)
+            for router in routers:
+                router.ask()
+            granted = [router.answer() or 0 for router in routers]
+            assert (sum(granted), _units(bench)) == (CAP, (CAP, CAP, CAP)), turn
+            _new_day(bench)
+
+
+@pytest.mark.timeout(300)
+def test_a_router_killed_before_any_statement_leaves_all_or_nothing(
+    open_bench: Callable[..., Bench], tables: dict[str, Any], tmp_path: Path
+) -> None:
+    """Kill -9 before the first statement of a pass, the second, and so on: units and runs agree, the cap holds."""
+    bench = open_bench(**tables)
+    survived = False
+    for number in range(1, 60):
+        bench.staff("p")
+        bench.enqueue(5)
+        router = Router(bench.tables, tmp_path, dies_at=number)
+        router.ask()
+        survived = router.answer() is not None
+        router.close()
+        units, runs, counted = _units(bench)
+        assert units == runs == counted
+        assert units in {0, CAP}, number
+        run_pass(bench.installation, "main")
+        assert _units(bench) == (CAP, CAP, CAP), number
+        _new_day(bench)
+        if survived:
+            break
+    assert survived, "the router never got to the end of its pass"
