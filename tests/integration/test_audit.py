@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Success(),
     Success(),
     Failure(FailureClass.WORK, "exit 1"),
-    Failure(FailureClass.CAPACITY, "busy", CapacityKind.BUSY),
+    Failure(FailureClass.HANDOFF, "exit 75"),
 )
 UNGUARD = "alter table ledger disable trigger ledger_append_only"
 UNIT = "kind = 'EngineOverflowSelected'"
@@ -210,14 +211,17 @@ def test_audits_beside_work_find_nothing(open_bench: Callable[..., Bench]) -> No
             "mode": "hybrid",
             "overflow_after_seconds": 0,
             "paid_daily_cap": 40,
+            "retry_backoff_seconds": 0,
             "slots": {"l": 2, "m": 3, "p": 4},
         },
     )
-    bench.enqueue(300)
+    bench.enqueue(150)
+    open_jobs = "select count(*) from jobs where ended_at is null"
+    late = time.monotonic() + 60
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
-        while bench.value("select count(*) from jobs where ended_at is null"):
+        while bench.value(open_jobs) and time.monotonic() < late:
             run_pass(bench.installation, "main")
             for run, token, _ in chance.sample(live := bench.live(), min(2, len(live))):
                 started = _start(bench.installation, run, token)
@@ -232,6 +236,7 @@ def test_audits_beside_work_find_nothing(open_bench: Callable[..., Bench]) -> No
         for each in working:
             each.result()
     assert [found.violations for found in audits if not found.ok] == []
+    assert bench.value(open_jobs) == 0
     assert audit(bench.installation).checked["units"] > 0
 
 
