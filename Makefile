@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench chaos clean
+.PHONY: help install demo test test-slow lint format bench chaos clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,7 +27,10 @@ demo: install  ## see the router at work on this machine, with no engine or acco
 	$(BIN)/vibey demo
 
 test: install  ## run the tests, all but the slow suites
-	$(BIN)/python -m pytest -n 2 -m "not chaos and not bench and not clients"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients"
+
+test-slow: install  ## run the tests that keep real processes busy for a minute or so
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m slow
 
 lint: install  ## check style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from vibey.cli.bench import ROWS
 
 ROOT = Path(__file__).parents[2]
 # It waits for workers to start, on whatever machine this is.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

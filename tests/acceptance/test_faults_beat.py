@@ -6,6 +6,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,6 +38,7 @@ def test_beat_is_killed_and_another_started(open_fleet: Callable[..., Fleet], so
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_two_beats_at_once(open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]) -> None:
     """Twice the ticks find the same lost run once, and grant nothing twice."""
     fleet = open_fleet(engine={"near": {}, "side": {}}, engines={"slots": {"near": 2, "side": 1}})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.checker import works
 from tests.support.wait import until
 from vibey.publisher import Build
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.fleet import Fleet
+
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_holder_is_stopped_past_its_lease(open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]) -> None:

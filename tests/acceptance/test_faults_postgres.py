@@ -84,6 +84,7 @@ def test_postgres_is_restarted_under_running_jobs(
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_an_outage_outlasts_the_lease_of_work_that_is_done(
     open_own_fleet: Callable[[int], Fleet], data_dir: Path, sound: Callable[[Fleet], None]
 ) -> None:
@@ -105,6 +106,7 @@ def test_an_outage_outlasts_the_lease_of_work_that_is_done(
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_a_result_that_comes_after_its_run_was_taken_away_is_refused(
     open_own_fleet: Callable[[int], Fleet], sound: Callable[[Fleet], None]
 ) -> None:

@@ -132,6 +132,7 @@ def test_redis_is_killed_and_started_again(
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_every_connection_to_redis_is_cut(
     broker: Broker, open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:
@@ -153,6 +154,7 @@ def test_every_connection_to_redis_is_cut(
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_a_worker_that_consumes_nothing_ends_itself(
     open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:

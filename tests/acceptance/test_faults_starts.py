@@ -41,6 +41,7 @@ def test_a_worker_refuses_a_wrong_schema(unmigrated: Fleet) -> None:
     assert "Traceback" not in worker.text()
 
 
+@pytest.mark.slow
 def test_a_worker_told_to_end_lets_its_jobs_finish(
     open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:

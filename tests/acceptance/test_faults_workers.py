@@ -79,6 +79,7 @@ def test_one_child_of_a_build_worker_is_killed(
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_only_the_main_process_of_a_build_worker_is_killed(
     open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:
@@ -100,6 +101,7 @@ def test_only_the_main_process_of_a_build_worker_is_killed(
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_a_supervisor_is_killed(open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]) -> None:
     """The holder sees it, kills the rest of the tree, and settles the run as Vibey's own failure."""
     fleet = open_fleet(engine={"near": {}})
@@ -115,6 +117,7 @@ def test_a_supervisor_is_killed(open_fleet: Callable[..., Fleet], sound: Callabl
     sound(fleet)
 
 
+@pytest.mark.slow
 def test_worker_and_supervisor_are_killed_together(open_fleet: Callable[..., Fleet]) -> None:
     """What then escapes of a tree is killed by the machine's next worker, before anything of the job runs again."""
     fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 2}})
@@ -139,6 +142,7 @@ def test_worker_and_supervisor_are_killed_together(open_fleet: Callable[..., Fle
     assert all("was at work outside its time" in violation for violation in found), found
 
 
+@pytest.mark.slow
 def test_a_job_that_kills_its_worker_ends_failed(
     open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:

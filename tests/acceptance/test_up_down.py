@@ -129,6 +129,7 @@ def test_up_work_recover_down(machine: Machine) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_interrupting_up_stops_everything(machine: Machine) -> None:
     """Ctrl-C on a foreground up ends it with 0 and leaves no process, a run at work included; the data stays."""
     up = machine.start("up", "--no-flower")
