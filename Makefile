@@ -30,7 +30,7 @@ test: install  ## run the tests, all but the slow suites
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients"
 
 test-slow: install  ## run the tests that keep real processes busy for a minute or so
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m slow
 
 lint: install  ## check style, types and the direction of imports
 	$(BIN)/ruff check .

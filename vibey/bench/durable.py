@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 ENGINES = 10
 SLOTS = 100_000
 CLIENTS = 4
+# A fresh database has no statistics yet; one that lives has.
+VACUUM = "vacuum analyze"
 SPEED = re.compile(r"tps = ([0-9.]+) \(without initial connection time\)")
 SCRIPT = """\
 \\set n :n + 1
@@ -67,6 +69,7 @@ def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
 def _passes(laboratory: Laboratory, count: int) -> float:
     with laboratory.site("durable", {f"e{number}": SLOTS for number in range(ENGINES)}) as site:
         enqueue.place(site.installation, [enqueue.Order()] * count)
+        laboratory.sql(site.database, VACUUM)
         site.staff()
         route.run_pass(site.installation, "empty")
         with calmed_collector():
@@ -86,6 +89,7 @@ def _pgbench(laboratory: Laboratory, count: int) -> float:
     share = count // CLIENTS
     with laboratory.site("pgbench", {f"e{number}": SLOTS for number in range(ENGINES)}) as site:
         enqueue.place(site.installation, [enqueue.Order()] * (count + CLIENTS))
+        laboratory.sql(site.database, VACUUM)
         script = laboratory.folder / "decision.sql"
         script.write_text(_script(), encoding="utf-8")
         address = urlsplit(site.installation.database.url)
