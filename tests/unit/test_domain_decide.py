@@ -145,7 +145,8 @@ def test_affinity_doubles_the_share() -> None:
     request = plain_request(affinity="e1")
     decision = decide(request, fleet(LOCAL, plain_engine(1)))
     assert isinstance(decision, Assign)
-    assert decision.selection.offered() == {"e0": 333_333_333_333, "e1": 666_666_666_667}
+    last = decision.selection.steps[-1]
+    assert (last.members, last.shares) == (("e0", "e1"), (333_333_333_333, 666_666_666_667))
     assert decision.engine.name == "e1"
 
 

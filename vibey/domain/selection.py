@@ -40,11 +40,6 @@ class Selection:
     engine: str
     steps: tuple[Step, ...]
 
-    def offered(self) -> dict[str, int]:
-        """The share each engine of the last pool was offered, in units of 10^-12 of a pick; they sum to one pick."""
-        last = self.steps[-1]
-        return dict(zip(last.members, last.shares, strict=True))
-
 
 def select(pool: Pool, open_weights: Mapping[str, int], credits: Mapping[CreditKey, int]) -> Selection | None:
     """Draw one engine among the open ones (name → effective weight, positive); None when the pool has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,6 @@ def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
     """Everything the store needs to carry out the assignments, in their order."""
     asked: dict[int, str] = {}
     rows: list[str] = []
-    credits: dict[tuple[str, str], int] = {}
-    picks: dict[str, int] = {}
-    expected: dict[str, int] = {}
     for number, decision in enumerate(assigned):
         requirement = decision.request.requirement
         text = asked.get(id(requirement))
@@ -42,13 +40,35 @@ def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
             text = asked[id(requirement)] = json.dumps(requirement_json(requirement))
         # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
         rows.append(f'{json.dumps(_row(outlook, number, decision))[:-1]},"requirement":{text}}}')
-        picks[decision.engine.name] = picks.get(decision.engine.name, 0) + 1
+    picks = Counter(decision.engine.name for decision in assigned)
+    return Grants(
+        outlook.world.pool.key, world_json(outlook.world), rows, _credits(assigned), picks, _expected(assigned)
+    )
+
+
+def _credits(assigned: Sequence[Assign]) -> dict[tuple[str, str], int]:
+    """Every credit after the batch: for each pool's set of members the latest step, and of those the latest wins."""
+    latest: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
+    for decision in assigned:
         for step in decision.selection.steps:
-            for key, after in zip(step.members, step.after, strict=True):
-                credits[step.pool, key] = after
-        for name, share in decision.selection.offered().items():
-            expected[name] = expected.get(name, 0) + share
-    return Grants(outlook.world.pool.key, world_json(outlook.world), rows, credits, picks, expected)
+            drawn = step.pool, step.members
+            latest.pop(drawn, None)
+            latest[drawn] = step.after
+    return {
+        (pool, member): credit
+        for (pool, members), after in latest.items()
+        for member, credit in zip(members, after, strict=True)
+    }
+
+
+def _expected(assigned: Sequence[Assign]) -> dict[str, int]:
+    """The shares offered to each engine over the batch; the same offer is made again and again, so it is counted."""
+    last = (decision.selection.steps[-1] for decision in assigned)
+    offers = Counter((step.members, step.shares) for step in last)
+    expected: Counter[str] = Counter()
+    for (members, offered), times in offers.items():
+        expected.update({name: share * times for name, share in zip(members, offered, strict=True)})
+    return dict(expected)
 
 
 def granted(row: Sequence[Any], decision: Assign) -> Granted:

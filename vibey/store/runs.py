@@ -50,7 +50,7 @@ GRANT = Statement(
        noted as (
          insert into ledger (kind, project_id, job_id, run_id, engine, data)
          select 'RunGranted', m.project_id, r.job_id, g.id, r.engine,
-                json_build_object('why', r.outcome, 'attempt', r.attempt)::jsonb
+                jsonb_build_object('why', r.outcome, 'attempt', r.attempt)
          from rows r join granted g using (job_id) join moved m on m.id = r.job_id order by r.n),
        excepted as (
          insert into ledger (kind, project_id, job_id, run_id, engine, utc_day, data)
