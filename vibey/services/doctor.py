@@ -58,6 +58,7 @@ def check(installation: Installation, *, staff: bool = True) -> Iterator[Check]:
         schema = _schema(installation)
         ready = schema.state is State.OK
         yield schema
+    yield from _without_effect(installation)
     yield from _engines(installation, record=ready)
     if ready:
         yield from _fallback(installation, os.environ)
@@ -118,6 +119,23 @@ def _engine(name: str, health: Health) -> Check:
         return Check(f"engine {name}", State.OK, found or "ready")
     trouble = "not logged in" if health.installed else "not installed"
     return Check(f"engine {name}", State.FAIL, found or trouble, health.fix)
+
+
+def _without_effect(installation: Installation) -> Iterator[Check]:
+    """Keys that are read and checked, but that this version does not act on."""
+    settings = installation.settings
+    idle = [
+        ("engines.fair_share", settings.engines.fair_share),
+        ("engines.priority_age_seconds", settings.engines.priority_age_seconds > 0),
+    ]
+    for name, pool in settings.pool.items():
+        idle += [
+            (f"pool.{name}.when_full", pool.when_full == "wait"),
+            (f"pool.{name}.tier_by", pool.select == "tiered" and pool.tier_by == "weight"),
+        ]
+    for key, is_set in idle:
+        if is_set:
+            yield Check(key, State.WARN, "has no effect in this version", "leave it at its default")
 
 
 def _fallback(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
