@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vibey.cli.command import Command, json_option
+from vibey.cli.interrupts import interruptible
 from vibey.cli.output import Column, console, note, print_json, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import FrameType
+    from collections.abc import Sequence
 
     from vibey.bench.figures import Figure
 
@@ -59,7 +57,7 @@ def bench(
     missed; with --quick only when something did not work.
     """
     try:
-        with _interruptible():
+        with interruptible():
             machine, figures = _measured(directory, rounds or (1 if quick else DEFAULT_ROUNDS), rows, quick=quick)
     except KeyboardInterrupt:
         note("vibey: interrupted; the servers and workers of the bench are gone")
@@ -104,18 +102,3 @@ def _cells(figure: Figure, *, quick: bool) -> tuple[object, ...]:
 
 def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let TERM and HUP interrupt like Ctrl-C: by default they would leave servers and workers behind."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

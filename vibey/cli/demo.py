@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from vibey.cli.command import Command, json_option
+from vibey.cli.interrupts import interruptible
 from vibey.cli.output import note, print_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
 
 DEFAULT_DIRECTORY = Path(".vibey") / "demo"
 DEFAULT_JOBS = 40
@@ -62,7 +56,7 @@ def demo(context: click.Context, *, as_json: bool, count: int, directory: Path, 
     the time was up, or the audit found a violation.
     """
     try:
-        with _interruptible():
+        with interruptible():
             is_good = _run(directory.absolute(), count, as_json=as_json, keep=keep)
     except KeyboardInterrupt:
         note("vibey: interrupted; the demo's workers and beat are stopped")
@@ -92,18 +86,3 @@ def _run(directory: Path, count: int, *, as_json: bool, keep: bool) -> bool:
     else:
         report.print_report(Console(highlight=False), finished, folder, kept=keep)
     return finished.is_good
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let TERM and HUP interrupt like Ctrl-C: by default they would end this process and leave its workers behind."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
