@@ -46,7 +46,9 @@ def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> Non
     try:
         installation().require_schema()
         fleet.sync(installation())
-        needed = _needed(_queues(options))
+        queues = _queues(options)
+        spare = _spare(queues)
+        needed = _slots(queues) + spare
     except VibeyError as error:
         raise SystemExit(f"vibey: {error}") from None
     given = options.get("concurrency")
@@ -56,7 +58,7 @@ def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> Non
     elif int(given) < needed:
         raise SystemExit(
             f"vibey: worker {sender} has --concurrency {given}, but needs {needed}: one process per slot it serves and "
-            f"{CONTROL_CONCURRENCY if needed > 1 else 1} beside them; raise it, or serve fewer engines with -Q"
+            f"{spare} beside them; raise it, or serve fewer engines with -Q"
         )
 
 
@@ -101,10 +103,14 @@ def _names(value: object) -> list[str]:
     return [str(name) for name in (value.split(",") if isinstance(value, str) else value)]  # type: ignore[attr-defined]
 
 
-def _needed(queues: Sequence[str]) -> int:
+def _slots(queues: Sequence[str]) -> int:
     served = [name for name in settings().engine if engine_queue(name) in queues]
-    slots = sum(settings().slots_of(name) for name in served)
-    return slots + (CONTROL_CONCURRENCY if CONTROL_QUEUE in queues else 1)
+    return sum(settings().slots_of(name) for name in served)
+
+
+def _spare(queues: Sequence[str]) -> int:
+    """How many processes a worker needs beside those for slots: to route and tick, or to stay answerable."""
+    return CONTROL_CONCURRENCY if CONTROL_QUEUE in queues else 1
 
 
 class Pulse(threading.Thread):

@@ -28,24 +28,13 @@ class Command(click.Command):
 
     @override
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples below the options."""
+        """Write the examples below the options, or below the commands of a group."""
         super().format_epilog(ctx, formatter)
         write_examples(self.examples, formatter)
 
 
-class Group(click.Group):
+class Group(Command, click.Group):
     """A group of commands whose help ends with examples."""
-
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **values: Any) -> None:  # noqa: ANN401  click's
-        """Remember the examples; all else is click's."""
-        super().__init__(*arguments, **values)
-        self.examples = tuple(examples)
-
-    @override
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples below the commands."""
-        super().format_epilog(ctx, formatter)
-        write_examples(self.examples, formatter)
 
 
 def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:

@@ -21,8 +21,6 @@ from vibey.domain.errors import VibeyError
 from vibey.store import fleet, jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
 
@@ -72,11 +70,6 @@ def leave(installation: Installation, worker: Worker) -> None:
         )
     except VibeyError:
         return
-
-
-def required_concurrency(installation: Installation, names: Sequence[str]) -> int:
-    """The least concurrency of a worker that serves these engines: a process per slot, and one to stay answerable."""
-    return sum(installation.settings.slots_of(name) for name in names) + 1
 
 
 def wake_pools(installation: Installation) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 View = dict[str, Any]
 
 
-def listed_job(row: Row[Any], purse: Purse | None) -> View:
-    """A job as lists show it; `purse` is its project's, which its wait is told with."""
+def _any_job(row: Row[Any], purse: Purse | None) -> View:
+    """What a job's views have in common."""
     return {
         "job_id": row.id,
         "project": row.project,
@@ -29,6 +29,12 @@ def listed_job(row: Row[Any], purse: Purse | None) -> View:
         "max_attempts": row.max_attempts,
         "engine": row.engine,
         "reason": reason_of(row, purse),
+    }
+
+
+def listed_job(row: Row[Any], purse: Purse | None) -> View:
+    """A job as lists show it; `purse` is its project's, which its wait is told with."""
+    return _any_job(row, purse) | {
         "created_at": instant(row.created_at),
         "ended_at": instant(row.ended_at),
         "age_seconds": round(row.age_seconds, 3),
@@ -37,16 +43,7 @@ def listed_job(row: Row[Any], purse: Purse | None) -> View:
 
 def whole_job(row: Row[Any], purse: Purse | None) -> View:
     """A job with everything it carries, its runs aside; `purse` is its project's."""
-    return {
-        "job_id": row.id,
-        "project": row.project,
-        "pool": row.pool,
-        "state": row.state,
-        "priority": row.priority,
-        "attempt": row.attempt,
-        "max_attempts": row.max_attempts,
-        "engine": row.engine,
-        "reason": reason_of(row, purse),
+    return _any_job(row, purse) | {
         "result": row.result,
         "effort": Effort(row.effort).label,
         "effort_now": Effort(row.effort_now).label,

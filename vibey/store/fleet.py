@@ -58,11 +58,6 @@ ENGINE_NAMES = Statement(
     "names of configured engines",
     "select name, capabilities from engines where configured order by ordinal, name",
 )
-POOL_OF = Statement(
-    "fleet-engine",
-    "one configured engine",
-    "select name, account, tier, slots from engines where name = %(name)s and configured",
-)
 SEE_WORKER = Statement(
     "worker-see",
     "a worker says that it lives; returns how long ago its canary sang, in milliseconds",

@@ -153,11 +153,6 @@ POOLS_DUE = Statement(
          from pools where pools.pool is not null)
        select pool from pools where pool is not null""",
 )
-HAS_DUE = Statement(
-    "job-has-due",
-    "whether a pool has any due job",
-    """select exists (select 1 from jobs where pool = %(pool)s and state = 'queued' and not_before is null)""",
-)
 PAST_DEADLINE = Statement(
     "job-past-deadline",
     "fail queued jobs whose deadline has passed",
