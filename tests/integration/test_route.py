@@ -217,17 +217,23 @@ def test_the_deadline_of_a_queued_job_ends_it(open_bench: Callable[..., Bench]) 
     assert bench.value("select count(*) from ledger where kind = 'JobFailed'") == 1
 
 
-def test_affinity_brings_a_session_back_to_its_warm_engine(open_bench: Callable[..., Bench]) -> None:
-    """The engine that served a session last weighs double for its next job."""
-    from vibey.services.run import carry_out
-
+def test_a_session_stays_with_its_member_and_pays_for_it_like_a_draw(open_bench: Callable[..., Bench]) -> None:
+    """The engine a session was given first serves it again, remembered from the grant on and under its project."""
     bench = open_bench(engine={"a": noop(), "b": noop()}, engines={"slots": {"a": 5, "b": 5}})
-    bench.enqueue(1, session="talk")
+    for count in (1, 3):
+        bench.enqueue(count, session="talk")
+        routing.route(bench.installation, "main")
+    assert len({engine for _, _, engine in bench.live()}) == 1
+    assert bench.rows("select session, pool, class from sessions") == [("default/talk", "main.local", "")]
+    credit = dict(bench.rows("select member, credit from credits where pool = 'main.local'"))
+    assert sorted(credit.values()) == [-2 * 10**12, 2 * 10**12]
+    assert [step[7] for (trace,) in bench.rows("select trace from decisions") for step in trace["steps"]].count(1) == 3
+
+
+def test_a_session_yields_once_while_its_member_is_full(open_bench: Callable[..., Bench]) -> None:
+    """Another engine steps in, and the memory stays."""
+    bench = open_bench(engine={"a": noop(), "b": noop()}, engines={"slots": {"a": 1, "b": 1}})
+    bench.enqueue(2, session="talk")
     routing.route(bench.installation, "main")
-    run, token, warm = bench.live()[0]
-    carry_out(bench.installation, run, token)
-    bench.enqueue(3, session="talk")
-    routing.route(bench.installation, "main")
-    traces = [trace for (trace,) in bench.rows("select trace from decisions order by id offset 1")]
-    members, shares = traces[0]["steps"][-1][2], traces[0]["steps"][-1][3]
-    assert dict(zip(members, shares, strict=True))[warm] == 666_666_666_667
+    assert [engine for _, _, engine in bench.live()] == ["a", "b"]
+    assert bench.rows("select member from sessions") == [("a",)]

@@ -44,7 +44,7 @@ def test_a_circuit_follows_its_story(history: list[tuple[str, int, int | None]])
             now = guard.due[1]
         resets_at = None if reset is None else now + reset
         guard.hear(event, now, resets_at)
-        circuit = feed(circuit, outcome(event, resets_at), now, HALF_LIFE)
+        circuit = feed(circuit, outcome(event, resets_at), now, HALF_LIFE, 1)
         assert (circuit.open_reason.value if circuit.open_reason else None) == guard.reason
         assert circuit.failures_in_a_row == guard.in_a_row
         assert circuit.probes == guard.step
@@ -67,7 +67,7 @@ def test_the_failure_average_is_the_documented_one(history: list[tuple[str, int,
         exact = exact * (1 - Fraction(rest, 2 * HALF_LIFE)) / 2**halvings * Fraction(9, 10)
         exact += Fraction(0 if event == "success" else 1, 10)
         now += pause
-        circuit = feed(circuit, outcome(event), now, HALF_LIFE)
+        circuit = feed(circuit, outcome(event), now, HALF_LIFE, 1)
         assert 0 <= circuit.failure <= 1_000_000
         forgotten = 1000 if event == "success" else 0
         assert abs(circuit.failure - exact * 1_000_000) <= forgotten + 20
@@ -80,11 +80,11 @@ def test_what_is_not_the_account_s_doing_touches_nothing(history: list[tuple[str
     circuit, now = Circuit("a"), 1_700_000_000_000
     for event, pause, _ in history:
         now += pause
-        circuit = feed(circuit, outcome(event), now, HALF_LIFE)
+        circuit = feed(circuit, outcome(event), now, HALF_LIFE, 1)
     busy = outcome("busy")
     other = Failure(FailureClass(name), "x")
     for quiet in (other, busy):
-        assert feed(circuit, quiet, now + 1, HALF_LIFE) is circuit
+        assert feed(circuit, quiet, now + 1, HALF_LIFE, 1) is circuit
         assert not concerns_circuit(quiet)
     assert is_busy(busy)
     assert not is_busy(other)
@@ -97,7 +97,7 @@ def test_a_refused_login_waits_for_a_person(history: list[tuple[str, int, int | 
     circuit, now = Circuit("a"), 1_700_000_000_000
     for event in ("login", *(event for event, _, _ in history if event != "success")):
         now += 1000
-        circuit = feed(circuit, outcome(event, now + 5000), now, HALF_LIFE)
+        circuit = feed(circuit, outcome(event, now + 5000), now, HALF_LIFE, 1)
     assert circuit.phase(now + later).value == "open"
-    assert feed(circuit, Success(), now, HALF_LIFE).phase(now).value == "closed"
+    assert feed(circuit, Success(), now, HALF_LIFE, 1).phase(now).value == "closed"
     assert not circuit.is_pristine

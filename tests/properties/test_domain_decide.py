@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support import oracles
 from tests.support.worlds import batches, requirements, worlds
-from vibey.domain.decide import Assign, Request, Wait, World, decide, decide_all, prospect, tier_of
+from vibey.domain.decide import Assign, Request, Wait, World, decide, decide_all, prospect
 from vibey.domain.engine import Phase, Tier
 from vibey.domain.offer import Why
 from vibey.domain.pool import default_pool
@@ -97,7 +97,6 @@ def test_paid_is_never_chosen_while_a_local_candidate_exists(world: World, reque
             assert decision.engine.tier is (Tier.LOCAL if local else Tier.PAID)
             assert decision.why is (Why.FALLBACK if has_local and not local else Why.ASSIGN)
             assert decision.outcome == decision.why.value
-        assert tier_of(decision) is (decision.engine.tier if isinstance(decision, Assign) else None)
 
 
 @given(worlds(), batches())

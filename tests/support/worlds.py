@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from vibey.domain.assessment import Assessment
 from vibey.domain.decide import Request, World
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
+from vibey.domain.layer import Layer, LayerKind
 from vibey.domain.pool import Member, Pool, Select, default_pool
 from vibey.domain.requirement import Requirement
+from vibey.domain.selection import Field, Session
+from vibey.domain.weight import Factors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 UNIT = 10**12
 NAMES = tuple(f"e{number}" for number in range(8))
@@ -26,7 +30,15 @@ def _chosen(bits: int) -> frozenset[str]:
 
 
 # Whole combinations are drawn at once, because each draw costs far more than a decision.
-FLAGS = {"enabled": False, "installed": False, "conformant": False, "login_ok": False, "staffed": False, "busy": True}
+FLAGS = {
+    "enabled": False,
+    "installed": False,
+    "conformant": False,
+    "login_ok": False,
+    "staffed": False,
+    "busy": True,
+    "demoted": True,
+}
 FLAWS: list[tuple[str, ...]] = [*[()] * 12, *combinations(FLAGS, 1), *combinations(FLAGS, 2)]
 ABILITIES = [frozenset[str](), frozenset({"web"}), frozenset({"vision"}), frozenset({"web", "vision"})]
 LEVELS = [(), *(levels for size in (1, 2, 3) for levels in combinations(Effort, size))]
@@ -50,8 +62,11 @@ requirements = st.builds(
     excluded=few_names,
     avoided=few_names,
     affinity=st.none() | st.sampled_from(NAMES),
-    session=st.none() | st.sampled_from(["s", "t"]),
 )
+sessions = st.none() | st.sampled_from(["p/s", "p/t"])
+layers = st.lists(
+    st.builds(Layer, st.sampled_from(LayerKind), st.sampled_from([1, 100_000, 300_000, 500_000, 2_000_000])), max_size=2
+).map(tuple)
 
 
 engines = st.tuples(
@@ -91,19 +106,20 @@ def fleets(draw: st.DrawFn, *, smallest: int = 0) -> tuple[EngineFacts, ...]:
 
 
 @st.composite
-def trees(draw: st.DrawFn, names: Sequence[str], key: str = "main", depth: int = 2) -> Pool:
-    """A pool tree in which each of these engines occurs once."""
+def trees(draw: st.DrawFn, names: Sequence[str], key: str = "main", depth: int = 2, *, patient: bool = False) -> Pool:
+    """A pool tree in which each of these engines occurs once; its pools wait for full classes only if `patient`."""
     members: list[Member] = []
     rest = list(names)
     while rest:
         size = draw(st.integers(1, len(rest)))
         group, rest = rest[:size], rest[size:]
         nested = depth > 0 and draw(st.booleans())
-        below = draw(trees(group, f"{key}.{len(members)}", depth - 1)) if nested else None
+        below = draw(trees(group, f"{key}.{len(members)}", depth - 1, patient=patient)) if nested else None
         for name in [below.key] if below else group:
             weight = draw(st.none() | st.sampled_from([1, 500_000, 1_000_000, 7_000_000]))
-            members.append(Member(name, below, weight, draw(st.none() | st.integers(-1, 2))))
-    return Pool(key, draw(st.sampled_from(Select)), tuple(members))
+            members.append(Member(name, below, weight, draw(st.none() | st.integers(-1, 2)), draw(layers)))
+    waits = patient and draw(st.booleans())
+    return Pool(key, draw(st.sampled_from(Select)), tuple(members), draw(st.booleans()), waits)
 
 
 def credit_keys(pool: Pool) -> Iterator[tuple[str, str]]:
@@ -115,17 +131,24 @@ def credit_keys(pool: Pool) -> Iterator[tuple[str, str]]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, smallest: int = 0, with_credits: bool = True) -> World:
+def worlds(draw: st.DrawFn, *, smallest: int = 0, with_credits: bool = True, patient: bool = False) -> World:
     """Any valid world: a fleet, a tree over it (default or configured), how full it is, live rotation state."""
     fleet = draw(fleets(smallest=smallest))
     names = [engine.name for engine in fleet]
-    pool = default_pool("main", fleet) if draw(st.booleans()) else draw(trees(draw(st.permutations(names))))
+    configured = trees(draw(st.permutations(names)), patient=patient)
+    pool = default_pool("main", fleet) if draw(st.booleans()) else draw(configured)
     in_use = dict(zip(names, draw(st.lists(st.sampled_from([0, 0, 1, 2, 3]), max_size=len(names))), strict=False))
     probing = draw(st.sampled_from([frozenset[str](), frozenset({"a0"}), frozenset({"a1", "a2"})]))
     live = {}
     if with_credits and draw(st.booleans()):
         live = {key: draw(credits_of_members) for key in credit_keys(pool)}
-    return World(pool, fleet, Usage(in_use, probing), live, draw(st.booleans()))
+    memory = {
+        (each.key, label.label, "p/s"): draw(st.sampled_from(label.members)).key
+        for each in pool.nested()
+        for label in each.classes
+        if len(label.members) > 1 and draw(st.booleans())
+    }
+    return World(pool, fleet, Usage(in_use, probing), live, draw(st.booleans()), sessions=memory)
 
 
 @st.composite
@@ -133,7 +156,10 @@ def batches(draw: st.DrawFn, *, largest: int = 12) -> list[Request]:
     """Queued jobs in order, of a few groups."""
     groups = draw(st.lists(requirements, min_size=1, max_size=3))
     size = draw(st.integers(1, largest))
-    return [Request(number, draw(st.integers(1, 7)), draw(st.sampled_from(groups))) for number in range(1, size + 1)]
+    return [
+        Request(number, draw(st.integers(1, 7)), draw(st.sampled_from(groups)), session=draw(sessions))
+        for number in range(1, size + 1)
+    ]
 
 
 def plain_engine(number: int, **changes: object) -> EngineFacts:
@@ -152,3 +178,23 @@ def plain_request(job_id: int = 1, **changes: object) -> Request:
     """A job that asks for nothing in particular, but for the changes to its requirement."""
     asked: dict[str, object] = {"pool": "main", "project": "p", "effort": Effort.LOW}
     return Request(job_id, 1, Requirement(**(asked | changes)))  # type: ignore[arg-type]
+
+
+def seen(
+    weights: Mapping[str, int],
+    *,
+    demoted: Collection[str] = (),
+    full: Collection[str] = (),
+    session: Session | None = None,
+) -> Field:
+    """What a walk sees of engines with these effective weights, and no factor beside them."""
+    offered = {
+        name: Assessment(
+            plain_engine(0, name=name, weight=weight, demoted=name in demoted),
+            Factors(weight, *(1_000_000,) * 4),
+            weight,
+            None,
+        )
+        for name, weight in weights.items()
+    }
+    return Field(offered, frozenset(full), frozenset(demoted), session)

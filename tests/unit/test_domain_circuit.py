@@ -31,7 +31,7 @@ def failed(circuit: Circuit, times: int, now: int = NOW) -> Circuit:
 def test_the_third_engine_failure_in_a_row_opens() -> None:
     """Two are tolerated, and a success between starts the count again."""
     assert failed(CLOSED, 2).phase(NOW) is Phase.CLOSED
-    assert failed(failed(CLOSED, 2).succeeded(NOW, HALF_LIFE), 2).phase(NOW) is Phase.CLOSED
+    assert failed(failed(CLOSED, 2).succeeded(NOW, HALF_LIFE, 1), 2).phase(NOW) is Phase.CLOSED
     opened = failed(CLOSED, 3)
     assert (opened.phase(NOW), opened.open_reason) == (Phase.OPEN, OpenReason.ENGINE_FAILURES)
 
@@ -85,7 +85,7 @@ def test_a_refused_login_stays_open_for_ever() -> None:
     """Only a person, or a run begun before that still succeeds, closes it."""
     opened = refused(CLOSED, CapacityKind.LOGIN)
     assert (opened.phase(NOW + 10**12), opened.probe_at_ms) == (Phase.OPEN, None)
-    assert opened.succeeded(NOW, HALF_LIFE).phase(NOW) is Phase.CLOSED
+    assert opened.succeeded(NOW, HALF_LIFE, 1).phase(NOW) is Phase.CLOSED
 
 
 @pytest.mark.parametrize("kind", [None, CapacityKind.CREDITS, CapacityKind.WINDOW])
@@ -125,9 +125,9 @@ def test_a_straggler_without_credits_names_no_reset() -> None:
 
 def test_success_closes_and_forgets_all_but_the_average() -> None:
     """The schedule starts afresh; the average eases, and is forgotten below a thousandth."""
-    closed = failed(CLOSED, 4).succeeded(NOW, HALF_LIFE)
+    closed = failed(CLOSED, 4).succeeded(NOW, HALF_LIFE, 1)
     assert (closed.open_reason, closed.probe_at_ms, closed.probes, closed.failures_in_a_row) == (None, None, 0, 0)
     assert closed.failure == 343_900 * 9 // 10
     assert not closed.is_pristine
-    assert closed.succeeded(NOW + 100 * HALF_LIFE, HALF_LIFE).is_pristine
+    assert closed.succeeded(NOW + 100 * HALF_LIFE, HALF_LIFE, 1).is_pristine
     assert CLOSED.is_pristine

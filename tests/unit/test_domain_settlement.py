@@ -183,7 +183,7 @@ def test_a_job_s_own_effort_is_the_floor() -> None:
 def test_who_else_hears_of_it(failure: Failure, reason: OpenReason | None) -> None:
     """Only the account's own failings reach its circuit, and each opens it for its own reason."""
     before = Circuit("a")
-    after = feed(before, failure, 1000, 1_800_000)
+    after = feed(before, failure, 1000, 1_800_000, 1)
     assert after.open_reason is reason
     heard = reason is not None or failure.failure_class is FailureClass.ENGINE
     assert concerns_circuit(failure) == heard == (after != before)
@@ -193,8 +193,8 @@ def test_who_else_hears_of_it(failure: Failure, reason: OpenReason | None) -> No
 
 def test_success_reaches_the_circuit_and_is_neither_busy_nor_misconfigured() -> None:
     """Success closes."""
-    opened = feed(Circuit("a"), CAPACITY[0], 1000, 1_800_000)
-    assert feed(opened, Success(), 2000, 1_800_000).open_reason is None
+    opened = feed(Circuit("a"), CAPACITY[0], 1000, 1_800_000, 1)
+    assert feed(opened, Success(), 2000, 1_800_000, 1).open_reason is None
     assert concerns_circuit(Success())
     assert not is_busy(Success())
     assert not is_misconfigured(Success())

@@ -53,13 +53,15 @@ class Assessment:
 class Survey:
     """Every engine's assessment for one requirement, and each tier's candidates; all in declared order.
 
-    `has_local` says whether any local engine is configured at all, candidate or not.
+    `has_local` says whether any local engine is configured at all, candidate or not; `demoted` names engines whose
+    quota is nearly spent.
     """
 
     assessments: tuple[Assessment, ...]
     local: tuple[Assessment, ...]
     paid: tuple[Assessment, ...]
     has_local: bool
+    demoted: frozenset[str] = frozenset()
 
 
 def survey(requirement: Requirement, engines: Sequence[EngineFacts], *, cost_aware: bool = True) -> Survey:
@@ -69,7 +71,9 @@ def survey(requirement: Requirement, engines: Sequence[EngineFacts], *, cost_awa
     for tier in Tier:
         _avoid(assessed, tier, requirement.avoided)
     has_local = any(each.engine.tier is Tier.LOCAL for each in assessed)
-    return Survey(tuple(assessed), _candidates(assessed, Tier.LOCAL), _candidates(assessed, Tier.PAID), has_local)
+    demoted = frozenset(each.engine.name for each in assessed if each.engine.demoted)
+    local, paid = _candidates(assessed, Tier.LOCAL), _candidates(assessed, Tier.PAID)
+    return Survey(tuple(assessed), local, paid, has_local, demoted)
 
 
 def _assess(engine: EngineFacts, requirement: Requirement, price: int) -> Assessment:

@@ -13,8 +13,12 @@ reopens with the next step. A job's own failure and a fault of Vibey's touch not
 While it is open, whatever fails there was begun before. Such a straggler is no probe: it takes no step of the
 schedule and never shortens the wait; only a refused login, or a window that ends later still, lengthens it.
 
-What closes it. Any success, or a person's reset. The failure average moves with every outcome that says something
-about the engine: e ← 0.9e + 0.1 on failure, 0.9e on success, and it halves with time (see `weight.decayed`).
+What closes it. Any success, or a person's reset. After a success the account's engines get their slots back one by
+one: one slot, then one more for each further success, so that whatever queued up meanwhile does not arrive all at once.
+A failure on the way leaves the ramp where it is. A person's reset needs no ramp.
+
+The failure average moves with every outcome that says something about the engine: e ← 0.9e + 0.1 on failure, 0.9e on
+success, and it halves with time (see `weight.decayed`).
 """
 
 from __future__ import annotations
@@ -45,7 +49,11 @@ class OpenReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """An account's guard as stored. Instants are milliseconds since the Unix epoch; `failure` is in millionths."""
+    """An account's guard as stored. Instants are milliseconds since the Unix epoch; `failure` is in millionths.
+
+    `ramp` is how many slots each engine of the account has after a probe, None for all of them. Without `jitter` probes
+    come at their very minute, which only a simulation wants.
+    """
 
     account: str
     open_reason: OpenReason | None = None
@@ -54,6 +62,8 @@ class Circuit:
     failures_in_a_row: int = 0
     failure: int = 0
     failure_at_ms: int = 0
+    ramp: int | None = None
+    jitter: bool = True
 
     def phase(self, now_ms: int) -> Phase:
         """What the circuit lets through at this instant."""
@@ -65,12 +75,27 @@ class Circuit:
     @property
     def is_pristine(self) -> bool:
         """Whether a success would change nothing."""
-        return self.open_reason is None and self.failure == 0 and self.failures_in_a_row == 0
+        untroubled = self.open_reason is None and self.ramp is None
+        return untroubled and self.failure == 0 and self.failures_in_a_row == 0
 
-    def succeeded(self, now_ms: int, half_life_ms: int) -> Circuit:
-        """After a run that ended well: closed, and its failure average eased; below a thousandth it is forgotten."""
+    def slots(self, configured: int) -> int:
+        """How many of an engine's slots may be used, circuit phase aside."""
+        return configured if self.ramp is None else min(configured, self.ramp)
+
+    def succeeded(self, now_ms: int, half_life_ms: int, widest: int) -> Circuit:
+        """After a run that ended well: closed, and its failure average eased; below a thousandth it is forgotten.
+
+        `widest` is the most slots any engine of the account is configured with, at which a ramp ends.
+        """
         eased = self._decayed(now_ms, half_life_ms) * 9 // 10
-        return Circuit(self.account, failure=eased if eased >= MILLION // 1000 else 0, failure_at_ms=now_ms)
+        ramp = 1 if self.open_reason is not None else None if self.ramp is None else self.ramp + 1
+        return Circuit(
+            self.account,
+            failure=eased if eased >= MILLION // 1000 else 0,
+            failure_at_ms=now_ms,
+            ramp=None if ramp is None or ramp >= widest else ramp,
+            jitter=self.jitter,
+        )
 
     def engine_failed(self, now_ms: int, half_life_ms: int) -> Circuit:
         """After a crash, timeout or stall; opens at three in a row, and at once when it was the probe that failed."""
@@ -105,8 +130,10 @@ class Circuit:
 
 def _opened(circuit: Circuit, reason: OpenReason, now_ms: int, schedule: tuple[int, ...]) -> Circuit:
     step = schedule[min(circuit.probes, len(schedule) - 1)] * MINUTE_MS
-    jitter = fraction(f"{circuit.account}:{circuit.probes}:{now_ms}", step * JITTER_PERCENT // 100 + 1)
-    return replace(circuit, open_reason=reason, probe_at_ms=now_ms + step + jitter, probes=circuit.probes + 1)
+    spread = step * JITTER_PERCENT // 100 + 1 if circuit.jitter else 1
+    jitter = fraction(f"{circuit.account}:{circuit.probes}:{now_ms}", spread)
+    probe_at = now_ms + step + jitter
+    return replace(circuit, open_reason=reason, probe_at_ms=probe_at, probes=circuit.probes + 1, ramp=None)
 
 
 def _prolonged(circuit: Circuit, resets_at_ms: int | None) -> Circuit:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from vibey.domain.assessment import Survey, survey
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
 from vibey.domain.offer import Barred, Held, Load, Offer, Policy, WaitReason, Why, free, offer
-from vibey.domain.selection import CreditKey, Selection, select
+from vibey.domain.selection import CreditKey, Field, Selection, Session, SessionKey, Turn, select, within_reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from vibey.domain.assessment import Assessment
     from vibey.domain.pool import Pool
     from vibey.domain.requirement import Requirement
 
@@ -33,13 +34,15 @@ UNKNOWN: frozenset[str] = frozenset({""})
 class Request:
     """One queued job as the router sees it; `attempt` is the number its next run will carry.
 
-    `waited_ms` counts from this attempt's first hold; 0 if it was never held.
+    `waited_ms` counts from this attempt's first hold; 0 if it was never held. `session` names the caller's
+    conversation, unique among all projects.
     """
 
     job_id: int
     attempt: int
     requirement: Requirement
     waited_ms: int = 0
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class World:
     """Everything a decision may depend on: the fleet, how full it is, the rotation's state, each project's rules.
 
     `full`, the engines without a free slot, follows from the rest. `caps` says how many units are left of the cap a
-    project draws on; projects that share a cap are given the same name in `purses`.
+    project draws on; projects that share a cap are given the same name in `purses`. `sessions` says which member each
+    session was given last in a class of a pool.
     """
 
     pool: Pool
@@ -58,6 +62,7 @@ class World:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     purses: Mapping[str, str] = field(default_factory=dict)
     caps: Mapping[str, int] = field(default_factory=dict)
+    sessions: Mapping[SessionKey, str] = field(default_factory=dict)
     full: frozenset[str] = field(default=UNKNOWN, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,10 +79,17 @@ class World:
         """The name of the cap a project draws on."""
         return self.purses.get(project, project)
 
-    def load(self, request: Request) -> Load:
-        """How things stand for one job."""
+    def load(self, request: Request, surveyed: Survey) -> Load:
+        """How things stand for one job. Paid engines kept from it by a pool that waits for a full one count as full."""
         left = self.caps.get(self.purse(request.requirement.project), 0) if self.caps else 0
-        return Load(self.full, request.waited_ms, left)
+        full = self.full | self.beyond_reach(surveyed.paid, surveyed) if self.pool.patient else self.full
+        return Load(full, request.waited_ms, left)
+
+    def beyond_reach(self, candidates: tuple[Assessment, ...], surveyed: Survey) -> frozenset[str]:
+        """Those of a tier's candidates that are free, yet kept from every job by a pool that waits for a full one."""
+        seen = Field({each.engine.name: each for each in candidates}, self.full, surveyed.demoted)
+        reached = set(within_reach(self.pool, seen))
+        return frozenset(name for name in seen.offered if name not in self.full and name not in reached)
 
     def survey(self, requirement: Requirement) -> Survey:
         """Assess the fleet for a requirement; stays valid while only usage and credits move."""
@@ -96,8 +108,22 @@ class World:
             purse = self.purse(decision.request.requirement.project)
             caps = {**caps, purse: caps[purse] - 1}
         usage = self.usage.with_run(decision.engine)
-        full = self._full_after(decision.engine, usage)
-        return World(self.pool, self.engines, usage, credits, self.cost_aware, self.policies, self.purses, caps, full)
+        return World(
+            self.pool,
+            self.engines,
+            usage,
+            credits,
+            self.cost_aware,
+            self.policies,
+            self.purses,
+            caps,
+            self._remembering(decision),
+            self._full_after(decision.engine, usage),
+        )
+
+    def _remembering(self, decision: Assign) -> Mapping[SessionKey, str]:
+        found = decision.memories()
+        return {**self.sessions, **found} if found else self.sessions
 
     def _full_after(self, engine: EngineFacts, usage: Usage) -> frozenset[str]:
         if engine.phase is Phase.HALF_OPEN:
@@ -121,6 +147,17 @@ class Assign:
     def outcome(self) -> str:
         """The outcome's name on decisions and in traces."""
         return self.why.value
+
+    def memories(self) -> dict[SessionKey, str]:
+        """What the session is to be remembered by: its member in every class that leaves a choice."""
+        session = self.request.session
+        if session is None:
+            return {}
+        return {
+            (step.pool, step.label, session): step.chosen
+            for step in self.selection.steps
+            if step.remembers and step.turn is not Turn.YIELDED
+        }
 
     @property
     def is_probe(self) -> bool:
@@ -185,19 +222,18 @@ DEFAULT_POLICY = Policy()
 def decide(request: Request, world: World, surveyed: Survey | None = None) -> Decision:
     """Where this job runs, or why it waits. `surveyed` is the requirement's survey, when it is at hand."""
     assessed = surveyed or world.survey(request.requirement)
-    load = world.load(request)
+    load = world.load(request, assessed)
     offered = offer(assessed, world.policy(request.requirement.project), load)
     if isinstance(offered, Held):
         return Hold(request, offered.retry_ms)
     if isinstance(offered, Barred):
         return Wait(request, offered.reason)
-    candidates = free(offered.candidates, world.full)
+    candidates = free(offered.candidates, load.full)
     if not candidates:
-        return Wait(request, _wait_reason(offered))
-    weights = {each.engine.name: each.weight for each in candidates}
-    selection = select(world.pool, weights, world.credits)
+        return Wait(request, _wait_reason(offered, world))
+    selection = select(world.pool, _field(world, request, assessed, candidates), world.credits)
     if selection is None:
-        return Wait(request, WaitReason.NO_ELIGIBLE_ENGINE)
+        return Wait(request, _nowhere(world))
     chosen = next(each for each in candidates if each.engine.name == selection.engine)
     grounds = _grounds(assessed, world, load) if offered.why is not Why.ASSIGN else None
     return Assign(request, chosen.engine, offered.why, chosen.waived, selection, offered.counted, grounds)
@@ -221,19 +257,39 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
     Tells the router how many of the group's jobs to fetch and lock, and what to note for the others.
     """
     policy = world.policy(request.requirement.project)
-    patient = replace(world.load(request), waited_ms=policy.overflow_after_ms)
-    offered = offer(surveyed, policy, patient)
+    load = replace(world.load(request, surveyed), waited_ms=policy.overflow_after_ms)
+    offered = offer(surveyed, policy, load)
     if isinstance(offered, Barred):
         return Prospect(0, reason=offered.reason)
     if isinstance(offered, Held):
         return Prospect(0)
-    room = sum(world.usage.free_slots(each.engine) for each in free(offered.candidates, world.full))
-    if offered.counted:
-        room = min(room, patient.cap_left)
+    candidates = free(offered.candidates, load.full)
+    if not candidates:
+        return Prospect(0, reason=_wait_reason(offered, world))
+    if world.pool.patient:
+        candidates = free(candidates, world.beyond_reach(surveyed.local, surveyed))
+    room = sum(world.usage.free_slots(each.engine) for each in candidates)
     if room == 0:
-        return Prospect(0, reason=_wait_reason(offered))
+        return Prospect(0, reason=_nowhere(world))
+    if offered.counted:
+        room = min(room, load.cap_left)
     held_first = offered.why is Why.OVERFLOW and policy.overflow_after_ms > 0
     return Prospect(room, held_first=held_first, counted=offered.counted)
+
+
+def _field(world: World, request: Request, surveyed: Survey, candidates: tuple[Assessment, ...]) -> Field:
+    """What the walk may see: the free candidates, and their full peers where a pool waits or a session remembers."""
+    if not world.pool.patient and request.session is None:
+        return Field({each.engine.name: each for each in candidates}, demoted=surveyed.demoted)
+    peers = surveyed.local if candidates[0].engine.tier is Tier.LOCAL else surveyed.paid
+    offered = {each.engine.name: each for each in peers}
+    session = None if request.session is None else Session(request.session, world.sessions)
+    return Field(offered, world.full, surveyed.demoted, session)
+
+
+def _nowhere(world: World) -> WaitReason:
+    """Why a walk with free candidates came to none: its pool waits, or holds none of them."""
+    return WaitReason.POOL_TIER_FULL if world.pool.patient else WaitReason.NO_ELIGIBLE_ENGINE
 
 
 def _grounds(surveyed: Survey, world: World, load: Load) -> Grounds:
@@ -244,14 +300,12 @@ def _grounds(surveyed: Survey, world: World, load: Load) -> Grounds:
     return Grounds(local, load.waited_ms, load.cap_left)
 
 
-def _wait_reason(offered: Offer) -> WaitReason:
+def _wait_reason(offered: Offer, world: World) -> WaitReason:
+    """Why none of the offered candidates can take the job."""
     if not offered.candidates:
         return WaitReason.NO_ELIGIBLE_ENGINE
+    if free(offered.candidates, world.full):
+        return _nowhere(world)
     if not any(each.engine.staffed for each in offered.candidates):
         return WaitReason.NO_WORKER
     return WaitReason.SLOTS_FULL
-
-
-def tier_of(decision: Decision) -> Tier | None:
-    """The tier a decision chose; None for a wait."""
-    return decision.engine.tier if isinstance(decision, Assign) else None

@@ -35,7 +35,8 @@ class EngineFacts:
 
     `weight` and `failure` are millionths, `price` is micro-dollars for a million tokens in and out together
     (0: free or unknown). `failure` is the account's failure average, already decayed to the snapshot's instant.
-    `staffed` says a live worker serves it; `busy` that its server answered so within the last poll.
+    `staffed` says a live worker serves it; `busy` that its server answered so within the last poll; `demoted` that
+    its quota is nearly spent, so that others should be taken first.
     """
 
     name: str
@@ -55,6 +56,7 @@ class EngineFacts:
     price: int = 0
     staffed: bool = True
     busy: bool = False
+    demoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class WaitReason(StrEnum):
 
     NO_ELIGIBLE_ENGINE = "no_eligible_engine"
     SLOTS_FULL = "slots_full"
+    POOL_TIER_FULL = "pool_tier_full"
     NO_WORKER = "no_worker"
     CAP_SPENT = "cap_spent"
     FALLBACK_NOT_ALLOWED = "fallback_not_allowed"

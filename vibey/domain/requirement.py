@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from vibey.domain.effort import Effort
 
 
+def conversation(project: str, session: str | None) -> str | None:
+    """A session's name among those of all projects."""
+    return None if session is None else f"{project}/{session}"
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """The question put to every engine.
@@ -26,14 +31,14 @@ class Requirement:
     excluded: frozenset[str] = frozenset()
     avoided: frozenset[str] = frozenset()
     affinity: str | None = None
-    session: str | None = None
 
     @property
     def key(self) -> int:
         """The group's key: a signed 64-bit digest of all that decides which engines are eligible.
 
-        Affinity and session are left out: they move weight among eligible engines, so jobs that differ only in
-        them wait for the same things, and a group for each session would make the queue as wide as it is deep.
+        Affinity is left out: it moves weight among eligible engines, so jobs that differ only in it wait for the same
+        things. So is the session, which is no part of a requirement at all: a group for each would make the queue as
+        wide as it is deep.
         """
         text = dumps(
             [

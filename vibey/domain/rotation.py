@@ -49,3 +49,10 @@ def draw(credits: Sequence[int], gains: Sequence[int]) -> tuple[int, tuple[int, 
     winner = [value > least for value in after].index(True)
     after[winner] -= UNIT
     return winner, tuple(after)
+
+
+def charge(credits: Sequence[int], gains: Sequence[int], chosen: int) -> tuple[int, ...]:
+    """Every credit after a pick that was made without a draw, and is paid for like one."""
+    after = list(map(add, credits, gains))
+    after[chosen] -= UNIT
+    return tuple(after)

@@ -144,10 +144,10 @@ def cancelled(job: Attempted) -> Settlement:
     return _ended(job, RunState.CANCELLED, JobState.CANCELLED, "cancelled")
 
 
-def feed(circuit: Circuit, outcome: Outcome, now_ms: int, half_life_ms: int) -> Circuit:
-    """The account's circuit after this outcome."""
+def feed(circuit: Circuit, outcome: Outcome, now_ms: int, half_life_ms: int, widest: int) -> Circuit:
+    """The account's circuit after this outcome; `widest` is the most slots any of its engines has."""
     if isinstance(outcome, Success):
-        return circuit.succeeded(now_ms, half_life_ms)
+        return circuit.succeeded(now_ms, half_life_ms, widest)
     if not concerns_circuit(outcome):
         return circuit
     if outcome.capacity_kind is None:

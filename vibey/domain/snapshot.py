@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.decide import Assign, World
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
+from vibey.domain.layer import Layer, LayerKind
 from vibey.domain.offer import Fallback, Mode, Policy
 from vibey.domain.pool import Member, Pool, Select
 from vibey.domain.requirement import Requirement
@@ -32,6 +33,7 @@ def world_json(world: World) -> dict[str, Any]:
         "policies": {project: _policy_json(policy) for project, policy in sorted(world.policies.items())},
         "purses": dict(sorted(world.purses.items())),
         "caps": dict(sorted(world.caps.items())),
+        "sessions": [[*key, member] for key, member in sorted(world.sessions.items())],
     }
 
 
@@ -47,6 +49,7 @@ def world_of(value: Mapping[str, Any]) -> World:
         policies={project: _policy_of(item) for project, item in value["policies"].items()},
         purses=value["purses"],
         caps=value["caps"],
+        sessions={(pool, label, session): member for pool, label, session, member in value["sessions"]},
     )
 
 
@@ -60,7 +63,6 @@ def requirement_json(requirement: Requirement) -> dict[str, Any]:
         "excluded": sorted(requirement.excluded),
         "avoided": sorted(requirement.avoided),
         "affinity": requirement.affinity,
-        "session": requirement.session,
     }
     return {key: item for key, item in value.items() if item}
 
@@ -75,23 +77,34 @@ def requirement_of(value: Mapping[str, Any]) -> Requirement:
         excluded=frozenset(value.get("excluded", ())),
         avoided=frozenset(value.get("avoided", ())),
         affinity=value.get("affinity"),
-        session=value.get("session"),
     )
 
 
 def trace_json(decision: Assign) -> dict[str, Any]:
-    """The steps of an assignment: per pool its members, the shares offered, credits before, and the one chosen.
+    """An assignment's steps through the tree, and what its job brought along.
 
-    A step without a choice is left out: its one member has the whole share, and its credit does not move.
+    A step tells the pool, the better classes and what was found in them, the class taken, its free members, their
+    shares, their credits before, the one chosen, and how; credits after follow. A step without a choice is left out:
+    its one member has the whole share, and its credit does not move.
     """
     steps = [
-        [step.pool, step.skipped, step.members, step.shares, step.before, step.chosen]
+        [
+            step.pool,
+            [[label, int(found)] for label, found in step.skipped],
+            step.label,
+            list(step.members),
+            list(step.shares),
+            list(step.before),
+            step.chosen,
+            int(step.turn),
+        ]
         for step in decision.selection.steps
         if len(step.members) > 1
     ]
     optional = {
         "waived": decision.waived,
         "waited_ms": decision.request.waited_ms,
+        "session": decision.request.session,
     }
     return {"steps": steps} | {key: value for key, value in optional.items() if value}
 
@@ -129,6 +142,7 @@ def _engine_json(engine: EngineFacts, usage: Usage) -> dict[str, Any]:
         "failure": engine.failure,
         "price": engine.price,
         "busy": engine.busy,
+        "demoted": engine.demoted,
         "capabilities": sorted(engine.capabilities),
         "efforts": [int(level) for level in engine.efforts],
     }
@@ -154,24 +168,39 @@ def _engine_of(value: Mapping[str, Any]) -> EngineFacts:
         price=value.get("price", 0),
         staffed=value.get("staffed", True),
         busy=value.get("busy", False),
+        demoted=value.get("demoted", False),
     )
 
 
 def _pool_json(pool: Pool) -> dict[str, Any]:
-    return {
-        "key": pool.key,
-        "select": pool.select.value,
-        "members": [
-            {"key": each.key, "weight": each.weight, "tier": each.tier}
-            | ({"pool": _pool_json(each.pool)} if each.pool else {})
-            for each in pool.members
-        ],
-    }
+    value = {"key": pool.key, "select": pool.select.value, "members": [_member_json(each) for each in pool.members]}
+    optional = {"by_weight": pool.by_weight, "waits": pool.waits}
+    return value | {key: item for key, item in optional.items() if item}
 
 
 def _pool_of(value: Mapping[str, Any]) -> Pool:
-    members = tuple(
-        Member(item["key"], _pool_of(item["pool"]) if item.get("pool") else None, item["weight"], item["tier"])
-        for item in value["members"]
+    return Pool(
+        value["key"],
+        Select(value["select"]),
+        tuple(_member_of(item) for item in value["members"]),
+        value.get("by_weight", False),
+        value.get("waits", False),
     )
-    return Pool(value["key"], Select(value["select"]), members)
+
+
+def _member_json(member: Member) -> dict[str, Any]:
+    optional = {
+        "weight": member.weight,
+        "tier": member.tier,
+        "layers": [[each.kind.value, each.factor, each.until_ms, each.note] for each in member.layers] or None,
+        "pool": _pool_json(member.pool) if member.pool else None,
+    }
+    return {"key": member.key} | {key: item for key, item in optional.items() if item is not None}
+
+
+def _member_of(value: Mapping[str, Any]) -> Member:
+    layers = tuple(
+        Layer(LayerKind(kind), factor, until_ms, note) for kind, factor, until_ms, note in value.get("layers", ())
+    )
+    nested = _pool_of(value["pool"]) if "pool" in value else None
+    return Member(value["key"], nested, value.get("weight"), value.get("tier"), layers)

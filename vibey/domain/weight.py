@@ -36,7 +36,11 @@ class Factors:
     @property
     def effective(self) -> int:
         """The product in millionths: positive while every factor is, 0 as soon as one is 0."""
-        product = self.base * self.health * self.fidelity * self.cost * self.affinity
+        return self.on(self.base)
+
+    def on(self, base: int) -> int:
+        """The product with another base, such as a pool gives the engine, in place of its own."""
+        product = base * self.health * self.fidelity * self.cost * self.affinity
         return max(1, product // MILLION**4) if product > 0 else 0
 
 

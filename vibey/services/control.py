@@ -81,7 +81,6 @@ def _retry(connection: Connection, job_id: int) -> str:
         effort=effort,
         capabilities=frozenset(row.capabilities),
         excluded=frozenset(row.excluded),
-        session=row.session,
     ).key
     jobs.RETRY.run(connection, id=job_id, effort=int(effort), key=key)
     ledger.append(connection, Event.JOB_RETRIED, project=row.project_id, job=job_id)

@@ -26,7 +26,7 @@ class Reach:
     def __init__(self, connection: Connection) -> None:
         """Read the local engines and pools as configured."""
         self._local = measurements.local_engines(connection)
-        self._definitions = fleet.pool_definitions(connection)
+        self._definitions, _ = fleet.pools(connection)
         self._pools: dict[str, frozenset[str]] = {}
         self._known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], frozenset[str]] = {}
 
@@ -42,7 +42,7 @@ class Reach:
 
     def _pool(self, pool: str) -> frozenset[str]:
         if pool not in self._pools:
-            names = Trees(pool, self._definitions).engine_names
+            names = Trees(pool, self._definitions, {}).engine_names
             self._pools[pool] = frozenset(self._local if names is None else self._local.keys() & set(names))
         return self._pools[pool]
 

@@ -185,7 +185,7 @@ class _Checked:
         return cls(
             {name: projects.named(connection, name) for name in names},
             fleet.engine_names(connection),
-            frozenset({"main", *fleet.pool_definitions(connection)}),
+            frozenset({"main", *fleet.pools(connection)[0]}),
             installation.settings.engines.max_attempts,
         )
 
@@ -206,7 +206,6 @@ class _Checked:
             effort=effort_of(1, asked),
             capabilities=frozenset(order.capabilities),
             excluded=frozenset(order.exclude),
-            session=order.session,
         )
         return jobs.NewJob(
             project_id=self.projects[order.project].id,
@@ -217,6 +216,7 @@ class _Checked:
             idempotency_key=order.idempotency_key,
             max_attempts=order.max_attempts or self.max_attempts,
             deadline_seconds=order.deadline_seconds,
+            session=order.session,
         )
 
 

@@ -126,7 +126,12 @@ def _row(settings: Settings, number: int, engine: EngineSettings) -> dict[str, A
 
 
 def _pool(pool: PoolSettings) -> dict[str, Any]:
-    return {"select": pool.select, "members": [_member(member) for member in pool.members]}
+    return {
+        "select": pool.select,
+        "by_weight": pool.tier_by == "weight",
+        "waits": pool.when_full == "wait",
+        "members": [_member(member) for member in pool.members],
+    }
 
 
 def _member(member: MemberSettings) -> dict[str, Any]:

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 
 def warmed(requirement: Requirement, head: Head) -> Requirement:
-    """The group's requirement as one of its jobs has it: with its session, and the engine warm for it."""
-    if head.affinity is None and head.session is None:
-        return requirement
-    return replace(requirement, affinity=head.affinity, session=head.session)
+    """The group's requirement as one of its jobs has it: with the engine of its previous attempt."""
+    return requirement if head.affinity is None else replace(requirement, affinity=head.affinity)
 
 
 def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
@@ -42,7 +40,13 @@ def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
         rows.append(f'{json.dumps(_row(outlook, number, decision))[:-1]},"requirement":{text}}}')
     picks = Counter(decision.engine.name for decision in assigned)
     return Grants(
-        outlook.world.pool.key, world_json(outlook.world), rows, _credits(assigned), picks, _expected(assigned)
+        pool=outlook.world.pool.key,
+        world=world_json(outlook.world),
+        rows=rows,
+        credits=_credits(assigned),
+        picks=picks,
+        expected=_expected(assigned),
+        sessions={key: member for decision in assigned for key, member in decision.memories().items()},
     )
 
 
@@ -62,9 +66,12 @@ def _credits(assigned: Sequence[Assign]) -> dict[tuple[str, str], int]:
 
 
 def _expected(assigned: Sequence[Assign]) -> dict[str, int]:
-    """The shares offered to each engine over the batch; the same offer is made again and again, so it is counted."""
-    last = (decision.selection.steps[-1] for decision in assigned)
-    offers = Counter((step.members, step.shares) for step in last)
+    """The shares offered to each member over the batch, an engine's less its picks being the credit it is owed.
+
+    The same offer is made again and again, so it is counted; those to nested pools are handed on inside them, and
+    find no engine of their name.
+    """
+    offers = Counter((step.members, step.shares) for decision in assigned for step in decision.selection.steps)
     expected: Counter[str] = Counter()
     for (members, offered), times in offers.items():
         expected.update({name: share * times for name, share in zip(members, offered, strict=True)})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vibey.domain.decide import Prospect, Request, World, prospect
 from vibey.domain.offer import Fallback, Mode, Policy
 from vibey.services import modes
+from vibey.services.pools import Trees
 from vibey.store import cap, engines, jobs, runs
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from vibey.domain.requirement import Requirement
     from vibey.services.installation import Installation
     from vibey.services.modes import Resolved
-    from vibey.services.pools import Trees
     from vibey.store.database import Connection
 
 SHARED_PURSE = "(installation)"
@@ -48,8 +48,8 @@ class Outlook:
             return None
         timing = installation.timing
         fleet = engines.fleet(connection, names, presence_ms=timing.presence_ms, half_life_ms=timing.half_life_ms)
-        tree = trees.build(fleet.engines)
-        credits = runs.locked_credits(connection, trees.keys(tree))
+        tree = trees.build(fleet.engines, installation.settings.windows(), fleet.now_ms)
+        credits = runs.locked_credits(connection, Trees.keys(tree))
         return cls(World(tree, fleet.engines, fleet.usage, credits, settings.cost_aware))
 
     def with_rules(self, connection: Connection, installation: Installation, resolved: dict[str, Resolved]) -> Outlook:
@@ -71,6 +71,14 @@ class Outlook:
             left = {SHARED_PURSE: max(0, shared_cap - sum(used.values()))}
             purses = dict.fromkeys(projects, SHARED_PURSE)
         return Outlook(replace(world, caps=left, purses=purses), resolved, used, day, shared_cap)
+
+    def recalling(self, connection: Connection, requests: Sequence[Request]) -> Outlook:
+        """The outlook with what is remembered of the sessions these jobs belong to."""
+        sessions = sorted({each.session for each in requests if each.session is not None})
+        if not sessions:
+            return self
+        recalled = runs.recalled(connection, Trees.keys(self.world.pool), sessions)
+        return replace(self, world=replace(self.world, sessions=recalled))
 
     def limit(self, project: str) -> int:
         """The units a day that a project's paid work may take in all: its own cap, or the shared one."""

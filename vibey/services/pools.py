@@ -1,10 +1,11 @@
-"""Pools as stored: which engines a root pool reaches, and the tree routing walks."""
+"""Pools as stored: which engines a root pool reaches, and the tree routing walks, with the layers of the moment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.layer import scheduled
 from vibey.domain.pool import Member, Pool, Select, default_pool
 from vibey.store import fleet
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vibey.domain.engine import EngineFacts
+    from vibey.domain.layer import Layer, Window
     from vibey.store.database import Connection
 
 
@@ -20,7 +22,7 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """A root pool and the definitions it may refer to.
+    """A root pool, the definitions it may refer to, and the adjustments in force on members by key.
 
     Without a definition `main` is the default tree of all engines. Any other root without one, such as a
     pool that was taken out of the configuration while jobs were queued for it, has no engines: its jobs
@@ -29,32 +31,43 @@ class Trees:
 
     root: str
     definitions: Mapping[str, Mapping[str, Any]]
+    adjustments: Mapping[str, tuple[Layer, ...]]
 
     @classmethod
     def load(cls, connection: Connection, root: str) -> Trees:
-        """Read the definitions."""
-        return cls(root, fleet.pool_definitions(connection))
+        """Read the definitions and adjustments."""
+        definitions, adjustments = fleet.pools(connection)
+        return cls(root, definitions, adjustments)
 
     @property
     def engine_names(self) -> tuple[str, ...] | None:
         """The engines under the root; None means every configured engine."""
         if self.root in self.definitions:
-            return tuple(self._tree(self.root).engines())
+            return self._tree(self.root).leaves
         return None if self.root == MAIN else ()
 
-    def build(self, engines: Sequence[EngineFacts]) -> Pool:
-        """The tree to walk."""
-        return self._tree(self.root) if self.root in self.definitions else default_pool(self.root, engines)
+    def build(self, engines: Sequence[EngineFacts], windows: Sequence[Window], now_ms: int) -> Pool:
+        """The tree to walk at this instant."""
+        tree = self._tree(self.root) if self.root in self.definitions else default_pool(self.root, engines)
+        layers = scheduled(windows, now_ms) if windows else {}
+        for member, adjusted in self.adjustments.items():
+            layers[member] = (*layers.get(member, ()), *adjusted)
+        return tree.laden({engine.name: engine.weight for engine in engines}, layers)
 
     @staticmethod
     def keys(pool: Pool) -> list[str]:
         """The keys of a pool and all pools under it."""
-        nested = [key for member in pool.members if member.pool for key in Trees.keys(member.pool)]
-        return [pool.key, *nested]
+        return [each.key for each in pool.nested()]
 
     def _tree(self, key: str) -> Pool:
         definition = self.definitions[key]
-        return Pool(key, Select(definition["select"]), tuple(map(self._member, definition["members"])))
+        return Pool(
+            key,
+            Select(definition["select"]),
+            tuple(map(self._member, definition["members"])),
+            definition.get("by_weight", False),
+            definition.get("waits", False),
+        )
 
     def _member(self, item: Mapping[str, Any]) -> Member:
         nested = self._tree(item["pool"]) if item.get("pool") else None

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vibey.domain.decide import Assign, Prospect, Request, decide_all
+from vibey.domain.requirement import conversation
 from vibey.services import grants, measure
 from vibey.services.outlook import Outlook, rules
 from vibey.services.pools import Trees
@@ -152,21 +153,25 @@ def _grant(
     chosen: Sequence[jobs.Head],
 ) -> tuple[Granted, ...]:
     """Decide the chosen jobs, which are locked, and write what was assigned."""
-    requests = [
-        Request(head.job_id, head.attempt + 1, grants.warmed(requirements[head.key], head), head.waited_ms)
-        for head in chosen
-    ]
+    requests = [_request(head, requirements[head.key]) for head in chosen]
+    outlook = outlook.recalling(connection, requests)
     assigned = [each for each in decide_all(requests, outlook.world) if isinstance(each, Assign)]
     if not assigned:
         return ()
     written = grants.written(outlook, assigned)
-    made = runs.grant(connection, written, installation.timing.lease_ms, outlook.day)
+    session_s = installation.settings.engines.session_ttl_seconds
+    made = runs.grant(connection, written, installation.timing.lease_ms, session_s, outlook.day)
     by_job = {decision.request.job_id: decision for decision in assigned}
     for row in made:
         decision = by_job[row.job_id]
         if decision.is_probe:
             engines.SET_PROBE.run(connection, account=decision.engine.account, run=row.id)
     return tuple(grants.granted(row, by_job[row.job_id]) for row in made)
+
+
+def _request(head: jobs.Head, requirement: Requirement) -> Request:
+    session = conversation(requirement.project, head.session)
+    return Request(head.job_id, head.attempt + 1, grants.warmed(requirement, head), head.waited_ms, session)
 
 
 def _hold(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain import settlement
 from vibey.domain.effort import Effort
 from vibey.domain.outcome import Failure, Outcome, Success
-from vibey.domain.requirement import Requirement
+from vibey.domain.requirement import Requirement, conversation
 from vibey.domain.settlement import Attempted, JobState, Settlement
 from vibey.services.route import grant_freed
 from vibey.store import engines, jobs, ledger, runs
@@ -211,9 +211,9 @@ def _tell_engine(connection: Connection, installation: Installation, held: Held,
 def _tell_account(connection: Connection, installation: Installation, held: Held, outcome: Outcome) -> None:
     if not settlement.concerns_circuit(outcome):
         return
-    circuit, now_ms = engines.locked_circuit(connection, held.account)
+    circuit, now_ms, widest = engines.locked_circuit(connection, held.account)
     heard = outcome.dated(now_ms) if isinstance(outcome, Failure) else outcome
-    after = settlement.feed(circuit, heard, now_ms, installation.timing.half_life_ms)
+    after = settlement.feed(circuit, heard, now_ms, installation.timing.half_life_ms, widest)
     engines.set_circuit(connection, after)
     if after.open_reason is not circuit.open_reason or after.probe_at_ms != circuit.probe_at_ms:
         data = {"account": held.account, "open": after.open_reason, "probe_at_ms": after.probe_at_ms}
@@ -222,8 +222,5 @@ def _tell_account(connection: Connection, installation: Installation, held: Held
 
 def _keep_warm(installation: Installation, held: Held) -> None:
     seconds = installation.settings.engines.session_ttl_seconds
-    installation.database.statement(
-        lambda connection: runs.SET_SESSION.run(
-            connection, pool=held.pool, session=held.session, engine=held.job.engine, ttl_s=seconds
-        )
-    )
+    name = conversation(held.project, held.session)
+    installation.database.statement(lambda connection: runs.KEEP_WARM.run(connection, session=name, ttl_s=seconds))

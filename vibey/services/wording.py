@@ -18,6 +18,7 @@ IN_TURN = "in turn: jobs before it take what comes free"
 WAITS = {
     WaitReason.NO_ELIGIBLE_ENGINE: "no engine may serve it now: see vibey engines",
     WaitReason.SLOTS_FULL: "every engine that may serve it is full",
+    WaitReason.POOL_TIER_FULL: 'a better pool tier is full, and its pool waits for it (when_full = "wait")',
     WaitReason.NO_WORKER: "no live worker serves an engine it may use: run vibey up, or start a worker",
     WaitReason.FALLBACK_NOT_ALLOWED: 'no local engine may serve it now, and paid_fallback = "never" keeps it from paid '
     "ones: see vibey engines",

@@ -12,6 +12,7 @@ from vibey.settings.model import (
     EngineSettings,
     MemberSettings,
     PoolSettings,
+    ScheduleSettings,
     ServiceSettings,
     VerifySettings,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "MemberSettings",
     "PoolSettings",
     "ProjectPolicy",
+    "ScheduleSettings",
     "ServiceSettings",
     "Settings",
     "Source",

@@ -24,12 +24,13 @@ from vibey.settings.model import (
     EngineSettings,
     MemberSettings,
     PoolSettings,
+    ScheduleSettings,
     ServiceSettings,
     Table,
     VerifySettings,
 )
 from vibey.settings.problems import Part, dotted, known_keys, presentable, problems_of, unknown_key
-from vibey.settings.references import pool_problems, slot_problems
+from vibey.settings.references import pool_problems, schedule_problems, slot_problems
 from vibey.settings.settings import Settings
 from vibey.settings.source import SERVICE_VARIABLES, Source, overlay, policy_variables, read
 from vibey.settings.values import Text, Unusable
@@ -37,7 +38,7 @@ from vibey.settings.values import Text, Unusable
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TABLES = ("services", "engines", "engine", "pool", "verify")
+_TABLES = ("services", "engines", "engine", "pool", "schedule", "verify")
 _TableModel = TypeVar("_TableModel", bound=Table)
 
 
@@ -76,12 +77,13 @@ class _Reading:
         engines, declared = self._layered(EngineDefaults, "engines", policy_variables(EngineDefaults), environ)
         engine = self._named("engine", self._engine)
         pool = self._named("pool", lambda name, table: self._model(PoolSettings, table, ("pool", name)))
+        schedule = self._named("schedule", lambda name, table: self._model(ScheduleSettings, table, ("schedule", name)))
         verify = self._named("verify", lambda name, table: self._model(VerifySettings, table, ("verify", name)))
         self._references()
         if services is None or engines is None or declared is None:
             return None
         path, nothing = self._source.path, MappingProxyType[str, str]({})
-        return Settings(path, services, engines, declared, engine, pool, verify, nothing)
+        return Settings(path, services, engines, declared, engine, pool, schedule, verify, nothing)
 
     def _unknown_tables(self) -> None:
         for name, value in self._source.tables.items():
@@ -160,7 +162,9 @@ class _Reading:
         slots = self._table("engines").get("slots")
         if isinstance(slots, dict):
             self.problems += slot_problems(slots, engines)
-        self.problems += pool_problems(self._tables("pool"), engines)
+        pools = self._tables("pool")
+        self.problems += pool_problems(pools, engines)
+        self.problems += schedule_problems(self._tables("schedule"), [*engines, *pools])
 
 
 def _known_at(model: type[Table], place: Sequence[Part]) -> Iterable[str]:

@@ -8,6 +8,7 @@ engine, in `vibey.settings.engine_rules`. Both then report together with the pro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -15,14 +16,17 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
+from vibey.domain.layer import DAY_MINUTES, DAYS
 from vibey.settings.urls import DatabaseUrl, RedisUrl, WebUrl
 from vibey.settings.values import (
     LARGEST_COUNT,
     MILLIONTHS,
     Amount,
     Arguments,
+    Clock,
     Location,
     Locations,
+    Moment,
     OneOf,
     Switch,
     Text,
@@ -218,6 +222,20 @@ class PoolSettings(Table):
     members: Annotated[
         tuple[Annotated[MemberSettings, BeforeValidator(_as_member)], ...], BeforeValidator(_as_sequence)
     ]
+
+
+class ScheduleSettings(Table):
+    """`[schedule.<name>]`: hours of the week, in UTC, in which a member's weight takes a factor.
+
+    An end that is not after the start lies on the next day; `days` are those on which the window starts.
+    """
+
+    member: Name
+    factor_millionths: Millionths = Field(alias="factor")
+    days: Annotated[tuple[str, ...], PlainValidator(Words(f"days out of {', '.join(DAYS)}", "|".join(DAYS)))] = DAYS
+    from_minute: Annotated[int, PlainValidator(Clock())] = Field(default=0, alias="from")
+    to_minute: Annotated[int, PlainValidator(Clock())] = Field(default=DAY_MINUTES, alias="to")
+    until: Annotated[datetime, PlainValidator(Moment())] | None = None
 
 
 class VerifySettings(Table):

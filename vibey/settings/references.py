@@ -40,6 +40,16 @@ def slot_problems(slots: Iterable[str], engines: Sequence[str]) -> list[Problem]
     ]
 
 
+def schedule_problems(schedules: Mapping[str, Mapping[str, object]], members: Sequence[str]) -> list[Problem]:
+    """Schedules of engines and pools that do not exist."""
+    named = {dotted(("schedule", name, "member")): table.get("member") for name, table in schedules.items()}
+    return [
+        Problem(key, name, _unknown("engine or pool", members), nearest_name(name, members))
+        for key, name in named.items()
+        if isinstance(name, str) and name not in members
+    ]
+
+
 def pool_problems(pools: Mapping[str, Mapping[str, object]], engines: Sequence[str]) -> list[Problem]:
     """Everything wrong between pools and what they name."""
     references = {name: list(_references(name, table)) for name, table in pools.items()}

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from vibey.domain.errors import UnknownName
+from vibey.domain.layer import DAYS, Window
 from vibey.settings.model import (
     DEFAULT_LOCAL_SLOTS,
     DEFAULT_PAID_SLOTS,
     EngineDefaults,
     EngineSettings,
     PoolSettings,
+    ScheduleSettings,
     ServiceSettings,
     VerifySettings,
 )
@@ -40,6 +43,7 @@ class Settings:
     declared: EngineDefaults
     engine: Mapping[str, EngineSettings]
     pool: Mapping[str, PoolSettings]
+    schedule: Mapping[str, ScheduleSettings]
     verify: Mapping[str, VerifySettings]
     sources: Mapping[str, str]
 
@@ -59,6 +63,21 @@ class Settings:
             raise UnknownName("engine", name, (near,) if near else tuple(self.engine))
         default = DEFAULT_LOCAL_SLOTS if engine.tier == "local" else DEFAULT_PAID_SLOTS
         return self.engines.slots.get(name, default)
+
+    def windows(self) -> tuple[Window, ...]:
+        """The schedules as the domain takes them, in the file's order."""
+        return tuple(
+            Window(
+                name=name,
+                member=each.member,
+                factor=each.factor_millionths,
+                start=each.from_minute,
+                end=each.to_minute,
+                days=frozenset(DAYS.index(day) for day in each.days),
+                until_ms=None if each.until is None else int(each.until.timestamp() * 1000),
+            )
+            for name, each in self.schedule.items()
+        )
 
     def effective(self) -> list[tuple[str, object, str]]:
         """Every key with its value (secrets hidden, ready for JSON) and its source."""
@@ -93,8 +112,10 @@ def _keys(at: tuple[str, ...], table: BaseModel) -> Iterator[tuple[tuple[str, ..
 
 
 def _as_written(name: str, value: object) -> object:
-    if name == "weight_millionths" and isinstance(value, int):
+    if name in {"weight_millionths", "factor_millionths"} and isinstance(value, int):
         return Decimal(value) / MILLIONTHS
+    if name in {"from_minute", "to_minute"} and isinstance(value, int):
+        return f"{value // 60:02}:{value % 60:02}"
     return value
 
 
@@ -103,6 +124,8 @@ def _plain(value: object) -> object:
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, BaseModel):

@@ -12,6 +12,7 @@ import difflib
 import os
 import re
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,6 +128,33 @@ class Text:
         if isinstance(value, str) and printable and re.fullmatch(self.pattern, value):
             return value
         raise Unusable(self.what)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time of day in UTC, written "HH:MM", as minutes from midnight; "24:00" ends a day."""
+
+    def __call__(self, value: object) -> int:
+        """The minutes, from 0 to 1440."""
+        found = re.fullmatch(r"(\d\d):(\d\d)", value) if isinstance(value, str) else None
+        if found is not None:
+            minutes = int(found[1]) * 60 + int(found[2])
+            if int(found[2]) < 60 and minutes <= 1440:
+                return minutes
+        raise Unusable('a time of day in UTC, such as "22:00", from "00:00" to "24:00"')
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instant, as TOML writes dates and times; a date is its midnight, and without an offset UTC is meant."""
+
+    def __call__(self, value: object) -> datetime:
+        """The instant in UTC."""
+        if isinstance(value, datetime):
+            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        if isinstance(value, date):
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+        raise Unusable("a date or a date and time, without quotes, such as 2030-01-31")
 
 
 @dataclass(frozen=True, slots=True)

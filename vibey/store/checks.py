@@ -192,10 +192,10 @@ ZERO = Statement(
     "select pool, sum(credit) as total from credits group by pool having sum(credit) <> 0 order by 1 limit %(limit)s",
 )
 _MOVES = """with moves as (
-         select d.id, step ->> 0 as pool, m.member, (step -> 3 ->> (m.n - 1)::int)::bigint as share,
-                (step -> 4 ->> (m.n - 1)::int)::bigint as before, m.member = step ->> 5 as chosen
+         select d.id, step ->> 0 as pool, m.member, (step -> 4 ->> (m.n - 1)::int)::bigint as share,
+                (step -> 5 ->> (m.n - 1)::int)::bigint as before, m.member = step ->> 6 as chosen
          from decisions d cross join lateral jsonb_array_elements(d.trace -> 'steps') step
-         cross join lateral jsonb_array_elements_text(step -> 2) with ordinality m(member, n))"""
+         cross join lateral jsonb_array_elements_text(step -> 3) with ordinality m(member, n))"""
 CREDITS = Statement(
     "audit-credits",
     "credits that are not the shares ever offered less the picks",

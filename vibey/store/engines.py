@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.circuit import Circuit, OpenReason
 from vibey.domain.effort import Effort
-from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
+from vibey.domain.engine import EngineFacts, Tier, Usage
 from vibey.domain.weight import decayed
 from vibey.store.statement import Statement
 
@@ -37,7 +37,8 @@ FACTS = Statement(
     """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
               e.enabled and not e.paused as enabled, e.installed, e.conformant, a.login_ok,
               coalesce(e.busy_until > clock_timestamp(), false) as busy,
-              a.open_reason, a.probes, a.failures_in_a_row, a.failure,
+              coalesce(e.demoted_until > clock_timestamp(), false) as demoted,
+              a.open_reason, a.probes, a.failures_in_a_row, a.failure, a.ramp,
               (extract(epoch from a.probe_at) * 1000)::bigint as probe_at_ms,
               (extract(epoch from a.failure_at) * 1000)::bigint as failure_at_ms,
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
@@ -60,7 +61,8 @@ SET_PROBE = Statement(
 CIRCUIT = Statement(
     "account-circuit",
     "lock one account and read its circuit",
-    """select name, open_reason, probes, failures_in_a_row, failure,
+    """select name, open_reason, probes, failures_in_a_row, failure, ramp,
+              (select max(slots) from engines where account = accounts.name and configured) as widest,
               (extract(epoch from probe_at) * 1000)::bigint as probe_at_ms,
               (extract(epoch from failure_at) * 1000)::bigint as failure_at_ms,
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms
@@ -70,7 +72,7 @@ SET_CIRCUIT = Statement(
     "account-set-circuit",
     "write a locked account's circuit",
     """update accounts set open_reason = %(open_reason)s, probes = %(probes)s,
-              failures_in_a_row = %(in_a_row)s, failure = %(failure)s,
+              failures_in_a_row = %(in_a_row)s, failure = %(failure)s, ramp = %(ramp)s,
               probe_at = to_timestamp(%(probe_at_ms)s::numeric / 1000),
               failure_at = to_timestamp(%(failure_at_ms)s::numeric / 1000)
        where name = %(account)s""",
@@ -102,14 +104,14 @@ SET_PAUSED = Statement(
 RESET_ENGINE = Statement(
     "engine-reset",
     "forget what keeps an engine out",
-    """update engines set busy_until = null, conformant = true, installed = true, detail = ''
+    """update engines set busy_until = null, demoted_until = null, conformant = true, installed = true, detail = ''
        where name = %(engine)s and configured returning account""",
 )
 RESET_ACCOUNT = Statement(
     "account-reset",
     "close a circuit by hand",
     """update accounts set open_reason = null, probe_at = null, probes = 0, failures_in_a_row = 0, failure = 0,
-              probe_run_id = null, login_ok = true
+              probe_run_id = null, ramp = null, login_ok = true
        where name = %(account)s""",
 )
 
@@ -143,25 +145,26 @@ def fleet(connection: Connection, names: Sequence[str], *, presence_ms: int, hal
 
 
 def _facts(row: Row[Any], half_life_ms: int) -> EngineFacts:
-    phase = circuit_of(row, row.account).phase(row.now_ms)
+    circuit = circuit_of(row, row.account)
     return EngineFacts(
         name=row.name,
         tier=Tier(row.tier),
         ordinal=row.ordinal,
-        slots=row.slots,
+        slots=circuit.slots(row.slots),
         account=row.account,
         weight=row.weight,
         enabled=row.enabled,
         installed=row.installed,
         conformant=row.conformant,
         login_ok=row.login_ok,
-        phase=Phase(phase),
+        phase=circuit.phase(row.now_ms),
         failure=decayed(row.failure, row.now_ms - row.failure_at_ms, half_life_ms),
         capabilities=frozenset(row.capabilities),
         efforts=tuple(Effort(level) for level in row.efforts),
         price=row.price,
         staffed=row.staffed,
         busy=row.busy,
+        demoted=row.demoted,
     )
 
 
@@ -175,15 +178,16 @@ def circuit_of(row: Row[Any], account: str) -> Circuit:
         failures_in_a_row=row.failures_in_a_row,
         failure=row.failure,
         failure_at_ms=row.failure_at_ms,
+        ramp=row.ramp,
     )
 
 
-def locked_circuit(connection: Connection, account: str) -> tuple[Circuit, int]:
-    """Lock an account; return its circuit and the database's instant in milliseconds."""
+def locked_circuit(connection: Connection, account: str) -> tuple[Circuit, int, int]:
+    """Lock an account; return its circuit, the database's instant in milliseconds, and its widest engine's slots."""
     row = CIRCUIT.first(connection, account=account)
     if row is None:
         raise LookupError(account)
-    return circuit_of(row, account), row.now_ms
+    return circuit_of(row, account), row.now_ms, row.widest or 1
 
 
 def set_circuit(connection: Connection, circuit: Circuit) -> None:
@@ -195,6 +199,7 @@ def set_circuit(connection: Connection, circuit: Circuit) -> None:
         probes=circuit.probes,
         in_a_row=circuit.failures_in_a_row,
         failure=circuit.failure,
+        ramp=circuit.ramp,
         probe_at_ms=circuit.probe_at_ms,
         failure_at_ms=circuit.failure_at_ms,
     )

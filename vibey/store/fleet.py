@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.layer import Layer, LayerKind
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -52,7 +53,17 @@ DROP_POOLS = Statement(
     "leave out pools that are configured no more",
     "delete from pools where not (name = any(%(names)s))",
 )
-POOLS = Statement("fleet-pools", "every configured pool tree", "select name, definition from pools order by name")
+POOLS = Statement(
+    "fleet-pools",
+    "every configured pool tree, and the adjustments in force",
+    """select name, definition, null as kind, null::bigint as factor, null::bigint as until_ms, null as note
+       from pools where definition is not null
+       union all
+       select member, null, kind, factor, (extract(epoch from expires_at) * 1000)::bigint, note
+       from adjustments where expires_at > statement_timestamp()
+       order by name, kind desc""",
+    prepared=True,
+)
 ENGINE_NAMES = Statement(
     "fleet-engine-names",
     "names of configured engines",
@@ -151,9 +162,17 @@ def sync(connection: Connection, engines: Sequence[dict[str, Any]], pools: Mappi
     return [row.name for row in dropped]
 
 
-def pool_definitions(connection: Connection) -> dict[str, dict[str, Any]]:
-    """Configured pool trees by name; a pool without one is the default tree."""
-    return {row.name: row.definition for row in POOLS.all(connection) if row.definition}
+def pools(connection: Connection) -> tuple[dict[str, dict[str, Any]], dict[str, tuple[Layer, ...]]]:
+    """Configured pool trees by name, and the adjustments in force on members by key, preferences first."""
+    definitions: dict[str, dict[str, Any]] = {}
+    adjustments: dict[str, tuple[Layer, ...]] = {}
+    for row in POOLS.all(connection):
+        if row.kind is None:
+            definitions[row.name] = row.definition
+        else:
+            layer = Layer(LayerKind(row.kind), row.factor, row.until_ms, row.note)
+            adjustments[row.name] = (*adjustments.get(row.name, ()), layer)
+    return definitions, adjustments
 
 
 def engine_names(connection: Connection) -> dict[str, frozenset[str]]:

@@ -98,12 +98,10 @@ HEADS = Statement(
          where id = any(array(select id from heads)) and state = 'queued' and not_before is null
            and requirement_key = any(%(keys)s::bigint[])
          order by id for no key update skip locked)
-       select l.id, l.requirement_key, l.attempt, l.affinity, l.session, s.engine as warm,
+       select l.id, l.requirement_key, l.attempt, l.affinity, l.session,
               coalesce((extract(epoch from clock_timestamp() - l.held_at) * 1000)::bigint, 0) as waited_ms,
               (select count(*) from heads) as asked
        from locked l
-       left join sessions s on s.pool = %(pool)s and s.class = '' and s.session = l.session
-         and s.expires_at > clock_timestamp()
        order by l.priority desc, l.id""",
     prepared=True,
 )
@@ -131,7 +129,7 @@ LOCK = Statement(
     "lock one job and read what cancelling, retrying or settling it needs",
     """select j.id, j.project_id, p.name as project, j.pool, j.state, j.attempt, j.max_attempts, j.refunds, j.handoffs,
               j.effort, j.avoided, j.run_id, j.requirement_key, j.cancel_requested_at, j.capabilities, j.excluded,
-              j.session, j.engine
+              j.engine
        from jobs j join projects p on p.id = j.project_id where j.id = %(id)s for no key update of j""",
 )
 PROMOTE = Statement(
@@ -203,6 +201,7 @@ class NewJob:
     idempotency_key: str | None
     max_attempts: int
     deadline_seconds: float | None
+    session: str | None
 
     def row(self, number: int) -> dict[str, Any]:
         """The job as one JSON row of the batch; `payload` stays text inside it until the database parses it."""
@@ -216,7 +215,7 @@ class NewJob:
             "effort_now": int(requirement.effort),
             "capabilities": sorted(requirement.capabilities),
             "excluded": sorted(requirement.excluded),
-            "session": requirement.session,
+            "session": self.session,
             "requirement_key": requirement.key,
             "idempotency_key": self.idempotency_key,
             "max_attempts": self.max_attempts,
@@ -249,7 +248,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A due job near the front of its group, locked. `affinity` is the engine that is warm for it, if any."""
+    """A due job near the front of its group, locked. `affinity` is the engine of its previous attempt, if it counts."""
 
     job_id: int
     key: int
@@ -308,8 +307,8 @@ def heads(connection: Connection, pool: str, wanted: Sequence[Wanted], limit: in
         limit=limit,
     )
     free = [
-        Head(job_id, key, attempt, waited_ms, affinity or warm, session)
-        for job_id, key, attempt, affinity, session, warm, waited_ms, _ in map(tuple, found)
+        Head(job_id, key, attempt, waited_ms, affinity, session)
+        for job_id, key, attempt, affinity, session, waited_ms, _ in map(tuple, found)
     ]
     return free, found[0].asked if found else None
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
     from vibey.domain.outcome import Success
+    from vibey.domain.selection import SessionKey
 
 # Up to so many rows, planning a grant takes longer than carrying it out.
 FEW = 50
@@ -65,9 +66,15 @@ GRANT = Statement(
          from json_to_recordset(%(credits)s::json) as c(pool text, member text, credit bigint)
          on conflict (pool, member) do update set credit = excluded.credit),
        counted as (
-         update engines e set selected_count = e.selected_count + c.picks, expected = e.expected + c.expected
+         update engines e set selected_count = e.selected_count + c.picks, expected = e.expected + c.expected,
+                selected_at = case when c.picks > 0 then clock_timestamp() else e.selected_at end
          from json_to_recordset(%(counts)s::json) as c(name text, picks bigint, expected numeric)
-         where e.name = c.name)
+         where e.name = c.name),
+       remembered as (
+         insert into sessions (session, pool, class, member, expires_at)
+         select session, pool, class, member, clock_timestamp() + %(session_s)s * interval '1 second'
+         from json_to_recordset(%(sessions)s::json) as s(session text, pool text, class text, member text)
+         on conflict (session, pool, class) do update set member = excluded.member, expires_at = excluded.expires_at)
        select g.id, g.token, g.job_id, g.engine from granted g order by g.id""",
 )
 GRANT_FEW = replace(GRANT, name="run-grant-few", prepared=True)
@@ -164,7 +171,7 @@ FINISH = Statement(
     """with held as materialized (
          select id from jobs where id = %(job)s and exists (
            select 1 from accounts where name = %(account)s and open_reason is null and failure = 0
-             and failures_in_a_row = 0)
+             and failures_in_a_row = 0 and ramp is null)
          for no key update),
        ended as (
          update runs r set state = 'succeeded', ended_at = clock_timestamp(), cost_usd = %(cost_usd)s,
@@ -225,12 +232,18 @@ LIVE = Statement(
     "whether some (run, token) pairs are still unended",
     """select r.id, r.token from runs r where r.id = any(%(runs)s) and r.ended_at is null""",
 )
-SET_SESSION = Statement(
-    "session-set",
-    "remember which engine holds a session warm",
-    """insert into sessions (pool, class, session, engine, expires_at)
-       values (%(pool)s, '', %(session)s, %(engine)s, clock_timestamp() + %(ttl_s)s * interval '1 second')
-       on conflict (pool, class, session) do update set engine = excluded.engine, expires_at = excluded.expires_at""",
+SESSIONS = Statement(
+    "session-recall",
+    "the members that classes of some pools remember for some sessions",
+    """select pool, class, session, member from sessions
+       where session = any(%(sessions)s) and pool = any(%(pools)s) and expires_at > clock_timestamp()
+       order by pool, class, session""",
+)
+KEEP_WARM = Statement(
+    "session-keep",
+    "a run of a session ended well: what is remembered of it holds on from now",
+    """update sessions set expires_at = clock_timestamp() + %(ttl_s)s * interval '1 second'
+       where session = %(session)s and expires_at > clock_timestamp()""",
 )
 LOCK_CREDITS = Statement(
     "credit-lock",
@@ -258,7 +271,7 @@ class Grants:
     """What a pass decided: the world it started from, its assignments, and the rotation after it.
 
     `rows` are JSON, one per assignment (see GRANT). `credits` are by (pool, member); they and `expected`, the shares
-    offered to each engine, are in units of 10^-12 of a pick.
+    offered to each engine, are in units of 10^-12 of a pick. `sessions` are the members to be remembered.
     """
 
     pool: str
@@ -267,6 +280,7 @@ class Grants:
     credits: dict[tuple[str, str], int]
     picks: dict[str, int]
     expected: dict[str, int]
+    sessions: dict[SessionKey, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +327,12 @@ def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
     )
 
 
-def grant(connection: Connection, grants: Grants, lease_ms: int, day: date | None) -> Sequence[Row[Any]]:
+def grant(
+    connection: Connection, grants: Grants, lease_ms: int, session_s: int, day: date | None
+) -> Sequence[Row[Any]]:
     """Carry out a pass's assignments; returns `id`, `token`, `job_id`, `engine` of each run made.
 
-    `day` is the UTC day whose cap the units among them are taken from.
+    `session_s` is how long sessions are remembered, `day` the UTC day whose cap the units among them are taken from.
     """
     credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
     picks = grants.picks
@@ -329,7 +345,14 @@ def grant(connection: Connection, grants: Grants, lease_ms: int, day: date | Non
         rows=f"[{','.join(grants.rows)}]",
         credits=json.dumps(credits),
         counts=json.dumps(counts),
+        sessions=json.dumps(
+            [
+                {"pool": pool, "class": label, "session": session, "member": member}
+                for (pool, label, session), member in sorted(grants.sessions.items())
+            ]
+        ),
         lease_ms=lease_ms,
+        session_s=session_s,
         day=day,
     )
 
@@ -370,6 +393,12 @@ def locked_credits(connection: Connection, pools: Sequence[str]) -> dict[tuple[s
     """The rotation's state of some pools, locked."""
     rows = LOCK_CREDITS.all(connection, pools=list(pools))
     return {(row.pool, row.member): row.credit for row in rows}
+
+
+def recalled(connection: Connection, pools: Sequence[str], sessions: Sequence[str]) -> dict[SessionKey, str]:
+    """What classes of these pools remember of these sessions."""
+    rows = SESSIONS.all(connection, pools=list(pools), sessions=list(sessions))
+    return {(pool, label, session): member for pool, label, session, member in map(tuple, rows)}
 
 
 def note_groups(connection: Connection, pool: str, reasons: dict[int, str], cleared: Sequence[int]) -> None:

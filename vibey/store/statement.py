@@ -49,7 +49,8 @@ class Statement:
             parameters = list(dict.fromkeys(PARAMETER.findall(text)))
             numbered = PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", text)
             preparation = f"prepare {known} as {numbered}"
-            text = f"execute {known} ({', '.join(f'%({each})s' for each in parameters)})"
+            given = ", ".join(f"%({each})s" for each in parameters)
+            text = f"execute {known} ({given})" if given else f"execute {known}"
         object.__setattr__(self, "_text", text)
         object.__setattr__(self, "_preparation", preparation)
 

@@ -83,7 +83,8 @@ projects = Table(
     _instant("created_at", now=True),
 )
 
-# The vendor login or host behind engines, with its circuit. `failure` is an average in millionths.
+# The vendor login or host behind engines, with its circuit. `failure` is an average in millionths; `ramp` is how many
+# slots each of its engines has after a probe, null for all.
 accounts = Table(
     "accounts",
     metadata,
@@ -95,10 +96,12 @@ accounts = Table(
     _count("failure"),
     _instant("failure_at", now=True),
     Column("probe_run_id", BigInteger),
+    _count("ramp", None),
     _flag("login_ok", default=True),
 )
 
 # `weight` is in millionths, `price` in micro-dollars per million tokens in and out, `expected` in 10^-12 picks.
+# `demoted_until` is how long its quota counts as nearly spent, `selected_at` when it was picked last.
 engines = Table(
     "engines",
     metadata,
@@ -119,6 +122,8 @@ engines = Table(
     _flag("conformant", default=True),
     _text("detail", ""),
     _instant("busy_until"),
+    _instant("demoted_until"),
+    _instant("selected_at"),
     Column("selected_count", BigInteger, nullable=False, server_default=text("0")),
     Column("expected", Numeric(30, 0), nullable=False, server_default=text("0")),
     CheckConstraint("tier in ('local', 'paid')", name="tier"),
@@ -267,7 +272,8 @@ credits = Table(
     Column("credit", BigInteger, nullable=False),
 )
 
-# One routing pass: the world its decisions started from, kept once for all of them.
+# One routing pass, with what its decisions have in common kept once: the world they started from, the requirements
+# they are about, and the classes of pools they drew from (see `vibey.services.record`).
 passes = Table(
     "passes",
     metadata,
@@ -275,27 +281,41 @@ passes = Table(
     _text("pool", required=True),
     _instant("at", now=True),
     Column("world", JSONB, nullable=False),
+    Column("asked", JSONB, nullable=False),
+    Column("classes", JSONB, nullable=False),
 )
+# serves: the passes since an instant, and through them the decisions
+Index("passes_at", passes.c.at)
 
-# One outcome each, in the order of their pass (`ordinal`). `trace` holds the steps through the pool tree.
+# One outcome each, in the order of their pass (`ordinal`): of a job that was granted a run, or of a group whose jobs
+# wait, by its `requirement_key`. `asked` is the place of its requirement in the pass; `trace` holds the steps through
+# the pool tree, or the reason.
 decisions = Table(
     "decisions",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("pass_id", BigInteger, nullable=False),
     _count("ordinal"),
-    Column("job_id", BigInteger, nullable=False),
+    Column("job_id", BigInteger),
+    Column("requirement_key", BigInteger),
     Column("run_id", BigInteger),
-    Column("attempt", Integer, nullable=False),
+    Column("attempt", Integer),
+    Column("asked", Integer, nullable=False),
     _text("outcome", required=True),
     _text("engine"),
     _text("tier"),
-    Column("requirement", JSONB, nullable=False),
     Column("trace", JSONB, nullable=False),
-    _instant("at", now=True),
+    CheckConstraint("(job_id is null) <> (requirement_key is null)", name="subject"),
 )
 # serves: the decisions about one job
-Index("decisions_job", decisions.c.job_id)
+Index("decisions_job", decisions.c.job_id, postgresql_where=text("job_id is not null"))
+# serves: the latest decision about a group
+Index(
+    "decisions_group",
+    decisions.c.requirement_key,
+    decisions.c.id,
+    postgresql_where=text("requirement_key is not null"),
+)
 # serves: the decisions of one pass in order, for replay
 Index("decisions_pass", decisions.c.pass_id, decisions.c.ordinal)
 
@@ -340,15 +360,31 @@ Index("ledger_job", ledger.c.job_id)
 # serves: the events of one project, newest first
 Index("ledger_project", ledger.c.project_id, ledger.c.id)
 
-# Which engine holds a session warm.
+# Which member each class of a pool gave a session last. `session` is `project/name`, as callers of two projects may
+# use one name.
 sessions = Table(
     "sessions",
     metadata,
+    Column("session", Text, primary_key=True),
     Column("pool", Text, primary_key=True),
     Column("class", Text, primary_key=True),
-    Column("session", Text, primary_key=True),
-    _text("engine", required=True),
+    _text("member", required=True),
     _instant("expires_at", required=True),
+)
+
+# Factors on a member's weight that a person or the record of its runs laid on it, each for a while. `factor` is in
+# millionths; one of a kind for each member, so that laying it anew does not compound.
+adjustments = Table(
+    "adjustments",
+    metadata,
+    Column("member", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("factor", BigInteger, nullable=False),
+    _text("note", ""),
+    _instant("at", now=True),
+    _instant("expires_at", required=True),
+    CheckConstraint("kind in ('preference', 'learned')", name="kind"),
+    CheckConstraint("factor > 0", name="factor"),
 )
 
 # Which engines have a live worker. `canary_at` is the last time the worker proved that it consumes.

@@ -37,6 +37,7 @@ def upgrade() -> None:
             "failure_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
         sa.Column("probe_run_id", sa.BigInteger(), nullable=True),
+        sa.Column("ramp", sa.Integer(), nullable=True),
         sa.Column("login_ok", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("accounts_pkey")),
     )
@@ -52,18 +53,28 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
         sa.Column("pass_id", sa.BigInteger(), nullable=False),
         sa.Column("ordinal", sa.Integer(), server_default=sa.text("0"), nullable=False),
-        sa.Column("job_id", sa.BigInteger(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=True),
+        sa.Column("requirement_key", sa.BigInteger(), nullable=True),
         sa.Column("run_id", sa.BigInteger(), nullable=True),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=True),
+        sa.Column("asked", sa.Integer(), nullable=False),
         sa.Column("outcome", sa.Text(), nullable=False),
         sa.Column("engine", sa.Text(), nullable=True),
         sa.Column("tier", sa.Text(), nullable=True),
-        sa.Column("requirement", postgresql.JSONB(astext_type=Text()), nullable=False),
         sa.Column("trace", postgresql.JSONB(astext_type=Text()), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        sa.CheckConstraint("(job_id is null) <> (requirement_key is null)", name=op.f("decisions_subject")),
         sa.PrimaryKeyConstraint("id", name=op.f("decisions_pkey")),
     )
-    op.create_index("decisions_job", "decisions", ["job_id"], unique=False)
+    op.create_index(
+        "decisions_job", "decisions", ["job_id"], unique=False, postgresql_where=sa.text("job_id is not null")
+    )
+    op.create_index(
+        "decisions_group",
+        "decisions",
+        ["requirement_key", "id"],
+        unique=False,
+        postgresql_where=sa.text("requirement_key is not null"),
+    )
     op.create_index("decisions_pass", "decisions", ["pass_id", "ordinal"], unique=False)
     op.create_table(
         "group_states",
@@ -125,8 +136,11 @@ def upgrade() -> None:
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
         sa.Column("world", postgresql.JSONB(astext_type=Text()), nullable=False),
+        sa.Column("asked", postgresql.JSONB(astext_type=Text()), nullable=False),
+        sa.Column("classes", postgresql.JSONB(astext_type=Text()), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("passes_pkey")),
     )
+    op.create_index("passes_at", "passes", ["at"], unique=False)
     op.create_table(
         "pools",
         sa.Column("name", sa.Text(), nullable=False),
@@ -185,12 +199,24 @@ def upgrade() -> None:
     op.create_index("runs_one_live", "runs", ["job_id"], unique=True, postgresql_where=sa.text("ended_at is null"))
     op.create_table(
         "sessions",
+        sa.Column("session", sa.Text(), nullable=False),
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("class", sa.Text(), nullable=False),
-        sa.Column("session", sa.Text(), nullable=False),
-        sa.Column("engine", sa.Text(), nullable=False),
+        sa.Column("member", sa.Text(), nullable=False),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("pool", "class", "session", name=op.f("sessions_pkey")),
+        sa.PrimaryKeyConstraint("session", "pool", "class", name=op.f("sessions_pkey")),
+    )
+    op.create_table(
+        "adjustments",
+        sa.Column("member", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("factor", sa.BigInteger(), nullable=False),
+        sa.Column("note", sa.Text(), server_default=sa.text("''"), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.CheckConstraint("factor > 0", name=op.f("adjustments_factor")),
+        sa.CheckConstraint("kind in ('preference', 'learned')", name=op.f("adjustments_kind")),
+        sa.PrimaryKeyConstraint("member", "kind", name=op.f("adjustments_pkey")),
     )
     op.create_table(
         "workers",
@@ -225,6 +251,8 @@ def upgrade() -> None:
         sa.Column("conformant", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         sa.Column("detail", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.Column("busy_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("demoted_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("selected_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("selected_count", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("expected", sa.Numeric(precision=30, scale=0), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("tier in ('local', 'paid')", name=op.f("engines_tier")),
@@ -322,6 +350,7 @@ def downgrade() -> None:
     op.drop_table("jobs")
     op.drop_table("engines")
     op.drop_table("workers")
+    op.drop_table("adjustments")
     op.drop_table("sessions")
     op.drop_table("runs")
     op.drop_table("projects")
