@@ -37,6 +37,7 @@ log = logging.getLogger("vibey.worker")
 
 CONTROL_CONCURRENCY = 2
 LEAVE_SECONDS = 2.0
+CLEAN_SECONDS = 600.0
 
 
 @signals.celeryd_init.connect
@@ -130,8 +131,14 @@ class Pulse(threading.Thread):
     def run(self) -> None:
         """Beat until told to stop."""
         self._begin()
+        cleaned = time.monotonic()
         while not self._ending.wait(self._interval):
             self._beat()
+            if self._worker.engines and time.monotonic() - cleaned > CLEAN_SECONDS:
+                cleaned = time.monotonic()
+                # A run lost with its worker still held its lease when this one started. Not here: a tree is large,
+                # and beats are due.
+                threading.Thread(target=self._clean_up, name="vibey-clean", daemon=True).start()
 
     def stop(self) -> None:
         """Leave in good order."""
@@ -154,7 +161,7 @@ class Pulse(threading.Thread):
         try:
             killed = kill_dead_runs(self._installation)
             pruned = prune(self._installation)
-        except VibeyError as error:
+        except (VibeyError, OSError) as error:
             log.warning("could not clean up after earlier runs: %s", error)
             return
         if killed or pruned:

@@ -140,6 +140,25 @@ BREACHES = [
         ("update jobs set state = 'failed' where id = (select min(id) from jobs where state = 'succeeded')",),
         "its events lead to succeeded",
     ),
+    ("I9", ("delete from decisions where run_id = (select min(id) from runs)",), "has 0 decisions"),
+    ("I9", ("update runs set attempt = attempt + 1 where id = (select min(id) from runs)",), "has 1 decisions"),
+    (
+        "I9",
+        ("update decisions set engine = 'q' where id = (select min(id) from decisions where engine = 'p')",),
+        '"engine":"q"',
+    ),
+    (
+        "I9",
+        ("update passes set world = jsonb_set(world, '{credits}', '[[\"main.local\", \"m\", 10]]')",),
+        "and replays as",
+    ),
+    ("I9", ("update passes set asked = '[]'",), '{"unreadable":"IndexError'),
+    ("I9", ("update passes set world = '[]'",), '{"unreadable":"TypeError'),
+    (
+        "I9",
+        ("update decisions set trace = '{\"reason\": \"held\"}', outcome = 'hold' where requirement_key is not null",),
+        "about group",
+    ),
     ("I12", (UNGUARD, f"update ledger set utc_day = utc_day - 1 where {UNIT}"), "is counted for"),
     (
         "I12",

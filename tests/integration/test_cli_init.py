@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -111,6 +112,16 @@ def test_kinds_of_this_version_are_engines(tmp_path: Path) -> None:
     assert settings.engine["ollama"].model == SERVER.model
     assert settings.engines.paid_fallback == "count"
     assert "engine.agent" not in text
+
+
+def test_server_without_a_model_is_a_comment(tmp_path: Path) -> None:
+    """A server that has nothing to ask yet would be no usable engine, and is written as what to complete."""
+    path = tmp_path / "vibey.toml"
+    text = starter.write(path, [replace(SERVER, model=None)], ("openai",), force=False)
+    assert load(path, {}).engine == {}
+    assert "It has no model yet" in text
+    assert "# [engine.ollama]" in text
+    assert "# [engine.agent]" in text
 
 
 def test_init_writes_once(tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ ENGINE_KEYS = {
     "worker",
     "paused",
     "detail",
+    "remark",
+    "demoted_until",
+    "selected_at",
+    "layers",
 }
 STATUS_KEYS = {"mode", "mode_source", "mode_reason", "queued", "held", "running", "cap", "engines", "as_of"}
 SLOT_KEYS = {
@@ -397,7 +401,7 @@ def test_what_a_terminal_would_obey_is_not_passed_on(vibey: CommandLine) -> None
         assert "\x1b" not in vibey(*command).out
 
 
-@pytest.mark.parametrize("command", ["", "up", "enqueue", "project", "config show", "ledger", "engine reset"])
+@pytest.mark.parametrize("command", ["", "up", "enqueue", "project", "config show", "ledger", "engine prefer"])
 def test_help_ends_with_examples(vibey: CommandLine, command: str) -> None:
     """Every help text ends with examples that fit a terminal of 80 columns."""
     said = vibey(*command.split(), "--help")

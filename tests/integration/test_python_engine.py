@@ -58,7 +58,7 @@ def test_callable_gets_payload_and_info(run: Run, tmp_path: Path) -> None:
     [
         ("plain", Success({"value": 5})),
         ("nothing", Success()),
-        ("answer", Success({"a": "\ufffd"}, Decimal("0.25"), 1, 2)),
+        ("answer", Success({"a": "\ufffd"}, Decimal("0.25"), 1, 2, near_quota_ms=90_000)),
         ("background", Success({"path": None})),
         ("raise", Failure(FailureClass.WORK, "ValueError: no good")),
         ("engine", Failure(FailureClass.ENGINE, "the server crashed")),

@@ -227,7 +227,7 @@ def test_a_session_stays_with_its_member_and_pays_for_it_like_a_draw(open_bench:
     assert bench.rows("select session, pool, class from sessions") == [("default/talk", "main.local", "")]
     credit = dict(bench.rows("select member, credit from credits where pool = 'main.local'"))
     assert sorted(credit.values()) == [-2 * 10**12, 2 * 10**12]
-    assert [step[7] for (trace,) in bench.rows("select trace from decisions") for step in trace["steps"]].count(1) == 3
+    assert [step[3] for (trace,) in bench.rows("select trace from decisions") for step in trace["steps"]].count(1) == 3
 
 
 def test_a_session_yields_once_while_its_member_is_full(open_bench: Callable[..., Bench]) -> None:

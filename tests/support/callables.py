@@ -84,6 +84,6 @@ BEHAVIOURS = {
     "infinite": lambda _payload, _info: float("inf"),
     "plain": lambda _payload, _info: 5,
     "nothing": lambda _payload, _info: None,
-    "answer": lambda _payload, _info: Answer({"a": "\0"}, cost_usd=0.25, tokens_in=1, tokens_out=2),
+    "answer": lambda _payload, _info: Answer({"a": "\0"}, 0.25, tokens_in=1, tokens_out=2, near_quota=90),
     "background": _background,
 }

@@ -131,3 +131,45 @@ def test_success_closes_and_forgets_all_but_the_average() -> None:
     assert not closed.is_pristine
     assert closed.succeeded(NOW + 100 * HALF_LIFE, HALF_LIFE, 1).is_pristine
     assert CLOSED.is_pristine
+
+
+def test_slots_come_back_one_by_one_after_a_probe() -> None:
+    """One slot after the probe, one more for each further success, and all of them at the widest engine's count."""
+    opened = CLOSED.refused(CapacityKind.WINDOW, NOW + MINUTE, NOW, HALF_LIFE)
+    assert (opened.slots(4), opened.slots(1)) == (4, 1)
+    circuit, seen = opened, []
+    for number in range(5):
+        circuit = circuit.succeeded(NOW + (number + 2) * MINUTE, HALF_LIFE, 4)
+        seen.append([circuit.slots(configured) for configured in (1, 2, 4)])
+        assert circuit.phase(NOW + 10 * MINUTE) is Phase.CLOSED
+    assert seen == [[1, 1, 1], [1, 2, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4]]
+    assert circuit.ramp is None
+
+
+def test_a_ramp_needs_slots_to_climb_and_a_circuit_that_was_open() -> None:
+    """An account of one slot has none; a success without an opening before it starts none."""
+    opened = CLOSED.refused(CapacityKind.CREDITS, None, NOW, HALF_LIFE)
+    assert opened.succeeded(NOW, HALF_LIFE, 1).ramp is None
+    assert CLOSED.succeeded(NOW, HALF_LIFE, 4).ramp is None
+    assert failed(CLOSED, 2).succeeded(NOW, HALF_LIFE, 4).ramp is None
+
+
+def test_a_failure_leaves_the_ramp_and_an_opening_ends_it() -> None:
+    """One failure on the way keeps the slots as they are; what opens the circuit again starts over."""
+    ramped = CLOSED.refused(CapacityKind.CREDITS, None, NOW, HALF_LIFE).succeeded(NOW, HALF_LIFE, 4)
+    assert ramped.ramp == 1
+    assert not ramped.is_pristine
+    assert failed(ramped, 1).ramp == 1
+    assert failed(ramped, 3).ramp is None
+    assert ramped.refused(CapacityKind.WINDOW, None, NOW, HALF_LIFE).ramp is None
+
+
+def test_without_jitter_a_probe_comes_at_its_minute() -> None:
+    """What a simulation wants; and it stays so through every opening and closing."""
+    still = Circuit("a", jitter=False)
+    opened = failed(still, 3)
+    assert opened.probe_at_ms == NOW + 5 * MINUTE
+    closed = opened.succeeded(NOW, HALF_LIFE, 2)
+    assert failed(closed, 3).probe_at_ms == NOW + 5 * MINUTE
+    assert closed.refused(CapacityKind.CREDITS, None, NOW, HALF_LIFE).probe_at_ms == NOW + 10 * MINUTE
+    assert {failed(Circuit(name), 3).probe_at_ms for name in "abcdef"} != {NOW + 5 * MINUTE}

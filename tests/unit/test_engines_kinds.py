@@ -24,7 +24,7 @@ def command(*argv: str, **more: object) -> EngineConfig:
 
 def test_unknown_kind_names_the_known_ones() -> None:
     """A kind nobody provides is refused with the list of those there are."""
-    with pytest.raises(UnknownName, match="command, noop, python"):
+    with pytest.raises(UnknownName, match="command, noop, openai, python"):
         build(EngineConfig("e", "nosuchkind"))
 
 
@@ -80,6 +80,11 @@ def test_other_placeholders_are_refused(argument: str) -> None:
         EngineConfig("e", "python", callable="nocolon"),
         EngineConfig("e", "python", callable="a:b", env=("VIBEY_REDIS_URL",)),
         EngineConfig("e", "command", argv=("a",), env=("PGPASSWORD",)),
+        EngineConfig("e", "openai", model="m"),
+        EngineConfig("e", "openai", base_url="http://127.0.0.1:1/v1"),
+        EngineConfig("e", "openai", base_url="http://user:pass@127.0.0.1:1/v1", model="m"),
+        EngineConfig("e", "openai", base_url="http://h/v1", model="m", efforts={Effort.HIGH: ("--model", "x")}),
+        EngineConfig("e", "openai", base_url="http://h/v1", model="m", efforts={Effort.HIGH: ("messages=[]",)}),
     ],
 )
 def test_unusable_settings_are_refused(config: EngineConfig) -> None:

@@ -40,6 +40,16 @@ def test_failure_keeps_the_cost_and_drops_the_result() -> None:
     assert outcome == Failure(FailureClass.WORK, "exit 1", cost_usd=Decimal(1))
 
 
+def test_a_quota_nearly_spent_is_told_beside_any_end() -> None:
+    """Success or failure, the warning goes with it, in milliseconds and bounded; a refusal keeps its own wait."""
+    assert said(near_quota=1.5).outcome(None) == Success(near_quota_ms=1500)
+    failed = said(near_quota=90).outcome(Failure(FailureClass.WORK, "exit 1"))
+    assert failed == Failure(FailureClass.WORK, "exit 1", near_quota_ms=90_000)
+    refused = said(failure={"class": "capacity", "kind": "window", "resets_in": 5}, near_quota=10**12).outcome(None)
+    assert isinstance(refused, Failure)
+    assert (refused.resets_in_ms, refused.near_quota_ms) == (5000, LONGEST_RESET_SECONDS * 1000)
+
+
 @pytest.mark.parametrize("kind", list(CapacityKind))
 def test_capacity_says_what_ran_out(kind: CapacityKind) -> None:
     """Each kind of refusal is understood, with its wait in seconds, bounded."""
@@ -70,6 +80,9 @@ def test_other_classes_have_no_kind(name: str) -> None:
         {"cost_usd": True},
         {"cost_usd": 1e300},
         {"tokens_in": 1.5},
+        {"near_quota": -1},
+        {"near_quota": True},
+        {"near_quota": "soon"},
         {"tokens_out": -1},
         {"tokens_out": 2**60},
     ],

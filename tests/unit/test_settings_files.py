@@ -15,6 +15,7 @@ from vibey.settings import (
     EngineDefaults,
     EngineSettings,
     PoolSettings,
+    ScheduleSettings,
     ServiceSettings,
     Source,
     VerifySettings,
@@ -48,6 +49,7 @@ def test_the_reference_equals_the_defaults() -> None:
     assert settings.engines == empty.engines
     assert not settings.engine
     assert not settings.pool
+    assert not settings.schedule
     assert not settings.verify
 
 
@@ -58,6 +60,7 @@ def test_the_reference_equals_the_defaults() -> None:
         ("engines", EngineDefaults),
         ("engine.ollama", EngineSettings),
         ("pool.main", PoolSettings),
+        ("schedule.night", ScheduleSettings),
         ("verify.unit", VerifySettings),
     ],
 )

@@ -170,6 +170,7 @@ def test_the_cap_has_no_uncapped_value(value: str) -> None:
         ("session_ttl_seconds", ["1"], ["0"]),
         ("priority_age_seconds", ["0"], ["-1"]),
         ("fair_share", ["true"], ["1979-05-27"]),
+        ("learn", ["true", "false"], ["1", '"yes"']),
     ],
 )
 def test_bounds_of_engines_keys(key: str, good: list[str], bad: list[str]) -> None:

@@ -42,8 +42,8 @@ select id from jobs where id = :job and state = 'queued' for no key update;
 insert into runs (job_id, engine, account, attempt, why, lease_expires_at)
   values (:job, 'e' || :e, 'e' || :e, 1, 'assign', clock_timestamp() + interval '60 s')
   returning id as run \\gset
-insert into decisions (pass_id, ordinal, job_id, run_id, attempt, outcome, engine, tier, requirement, trace)
-  values (1, 0, :job, :run, 1, 'assign', 'e' || :e, 'local', '{requirement}', '{trace}');
+insert into decisions (pass_id, ordinal, job_id, run_id, attempt, asked, outcome, engine, tier, trace)
+  values (1, 0, :job, :run, 1, 0, 'assign', 'e' || :e, 'local', '{trace}');
 insert into ledger (kind, project_id, job_id, run_id, engine, data)
   values ('RunGranted', 1, :job, :run, 'e' || :e, '{event}');
 update jobs set state = 'granted', run_id = :run, attempt = 1, engine = 'e' || :e, reason = '' where id = :job;
@@ -114,12 +114,9 @@ def _pgbench(laboratory: Laboratory, count: int) -> float:
 
 def _script() -> str:
     """The transaction, with JSON of the size the router writes; a colon before a word would be a variable."""
-    members = ", ".join(f'"e{number}"' for number in range(ENGINES))
     tenths = ", ".join("100000000000" for _ in range(ENGINES))
     return SCRIPT.format(
         last=ENGINES - 1,
-        requirement='{"pool": "main", "project": "default", "effort": "low"}',
-        trace=f'{{"steps": [["main", [], ["main.local"], [1000000000000], [0], "main.local"], '
-        f'["main.local", [], [{members}], [{tenths}], [{tenths}], "e1"]]}}',
+        trace=f'{{"steps": [[0, [{tenths}], "e1", 0]]}}',
         event='{"why": "assign", "attempt": 1}',
     )

@@ -33,7 +33,8 @@ COLUMNS = (
 def engines(*, as_json: bool) -> None:
     """Show every engine, how full it is, and its share of the runs.
 
-    EXPECTED is the share it was offered: one that was never offered work expects none.
+    EXPECTED is the share it was offered: one that was never offered work expects none, and is on standby. NOTE also
+    tells what its weight takes for a while: schedules, preferences and what runs have taught.
     """
     from vibey.services import views
 
@@ -44,6 +45,8 @@ def engines(*, as_json: bool) -> None:
         return
     screen = output.console()
     screen.print(table(found["engines"]) if found["engines"] else "no engine is configured; run: vibey up")
+    for pool in found["pools"]:
+        screen.print(output.cell(f"pool {pool['name']}: {_layers(pool)}"))
     screen.print(f"as of {output.clock(found['as_of'])} UTC", style="dim")
 
 
@@ -62,5 +65,16 @@ def _row(each: Mapping[str, Any]) -> tuple[object, ...]:
         each["selected_count"],
         output.percent(each["share"]),
         output.percent(each["expected_share"]),
-        each["detail"],
+        "; ".join(words for words in (each["remark"] or each["detail"], _layers(each)) if words),
     )
+
+
+def _layers(each: Mapping[str, Any]) -> str:
+    """The layers on an engine or pool: `preference × 2 until 2026-03-01 14:05:09 (month end)`."""
+    return "; ".join(_layer(layer) for layer in each["layers"])
+
+
+def _layer(layer: Mapping[str, Any]) -> str:
+    until = f" until {output.clock(layer['until'])}" if layer["until"] else ""
+    note = f" ({layer['note']})" if layer["note"] else ""
+    return f"{layer['kind']} × {layer['factor']:g}{until}{note}"

@@ -34,7 +34,7 @@ def init(*, force: bool, as_json: bool) -> None:
     path = Path(os.environ.get("VIBEY_CONFIG", "").strip() or "vibey.toml").absolute()
     found, kinds = discover(), known_kinds()
     starter.write(path, found, kinds, force=force)
-    runnable = [engine for engine in found if engine.kind in kinds]
+    runnable = [engine for engine in found if starter.is_usable(engine, kinds)]
     if as_json:
         engines = [
             {
@@ -50,8 +50,9 @@ def init(*, force: bool, as_json: bool) -> None:
         return
     click.echo(f"wrote {path}")
     for engine in found:
-        later = "" if engine in runnable else f" (kind {engine.kind} comes in a later version: written as a comment)"
-        click.echo(f"  {engine.name:<10} {plain(engine.where)}{later}")
+        lacking = "has no model yet" if engine.kind in kinds else f"kind {engine.kind} comes in a later version"
+        remark = "" if engine in runnable else f" ({lacking}: written as a comment)"
+        click.echo(f"  {engine.name:<10} {plain(engine.where)}{remark}")
     if runnable:
         click.echo("next: vibey up")
     else:

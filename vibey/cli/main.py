@@ -32,8 +32,8 @@ WHOLE = 200
 COMMANDS = {
     "Start": ("init", "up", "down", "migrate", "doctor", "config", "demo"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
-    "Look": ("status", "jobs", "job", "logs", "engines", "slots", "mode", "cost", "ledger"),
-    "Operate": ("engine", "measure", "audit", "bench"),
+    "Look": ("status", "jobs", "job", "explain", "logs", "engines", "slots", "mode", "cost", "ledger"),
+    "Operate": ("engine", "measure", "audit", "simulate", "replay", "bench"),
 }
 
 

@@ -278,9 +278,7 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
 
 
 def _field(world: World, request: Request, surveyed: Survey, candidates: tuple[Assessment, ...]) -> Field:
-    """What the walk may see: the free candidates, and their full peers where a pool waits or a session remembers."""
-    if not world.pool.patient and request.session is None:
-        return Field({each.engine.name: each for each in candidates}, demoted=surveyed.demoted)
+    """What the walk may see: the free candidates, and their full peers, which it passes over and tells so."""
     peers = surveyed.local if candidates[0].engine.tier is Tier.LOCAL else surveyed.paid
     offered = {each.engine.name: each for each in peers}
     session = None if request.session is None else Session(request.session, world.sessions)

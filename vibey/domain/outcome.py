@@ -2,6 +2,9 @@
 
 An outcome is what an engine's adapter says about work that ended by itself or was ended for taking too long.
 A run that was told to stop (cancelled, lease lost) has no outcome: its end is somebody else's decision.
+
+Beside its end an outcome may warn: `near_quota_ms` says that the quota behind the engine is nearly spent, and for how
+long from now, so that others are taken first meanwhile. A refusal is another thing: there the quota is spent.
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ class Success:
     cost_usd: Decimal | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    near_quota_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Failure:
     cost_usd: Decimal | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    near_quota_ms: int | None = None
 
     def __post_init__(self) -> None:
         if (self.failure_class is FailureClass.CAPACITY) != (self.capacity_kind is not None):

@@ -112,10 +112,12 @@ class Field:
 
     def status_of(self, pool: Pool) -> Status:
         """What a walk into this pool would find."""
-        if self.offered.keys().isdisjoint(pool.leaves):
+        offered, full = self.offered, self.full
+        if offered.keys().isdisjoint(pool.leaves):
             return Status.CLOSED
-        if not self.full:
-            return Status.FREE
+        if not pool.patient:
+            free = any(name in offered and name not in full for name in pool.leaves)
+            return Status.FREE if free else Status.FULL
         for each in self.classes(pool):
             found = max(map(self.status, each.members), default=Status.CLOSED)
             if found is Status.FREE or (found is Status.FULL and pool.waits):
@@ -124,8 +126,9 @@ class Field:
 
     def free(self, whole: PoolClass) -> list[Member]:
         """Those members of a class that a walk could take."""
-        if whole.flat and not self.full:
-            return [member for member in whole.members if member.key in self.offered]
+        if whole.flat:
+            offered, full = self.offered, self.full
+            return [member for member in whole.members if member.key in offered and member.key not in full]
         return [member for member in whole.members if self.status(member) is Status.FREE]
 
     def classes(self, pool: Pool) -> Sequence[PoolClass]:

@@ -39,12 +39,16 @@ class CallInfo:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result with what it cost. Dollars and token counts, None when unknown."""
+    """A result with what it cost. Dollars and token counts, None when unknown.
+
+    `near_quota` says that the quota behind the engine is nearly spent, and for how many seconds (`results`).
+    """
 
     result: object = None
     cost_usd: float | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    near_quota: float | None = None
 
 
 class DeclaredFailure(VibeyError):

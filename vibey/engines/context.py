@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vibey.domain.outcome import Failure, Outcome
 from vibey.engines.contract import Job, RunStopped, StopReason
 from vibey.engines.marks import Marks
 from vibey.engines.output import OutputLog
 from vibey.engines.process import Order, SupervisedProcess
+from vibey.engines.stream import masked_line, masked_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +41,7 @@ class RunContext:
         self._directory: Path | None = None
         self._output: OutputLog | None = None
         self._refused: StopReason | None = None
+        self._secrets: tuple[str, ...] = ()
 
     @property
     def limits(self) -> Limits:
@@ -81,7 +85,9 @@ class RunContext:
         """Start a supervised process; RunStopped once the run has to end."""
         job = self._job
         marks = Marks(job.installation, job.job_id, job.run_id, job.token)
-        order = Order(tuple(argv), environment, directory or self.directory, stdin, tuple(secrets))
+        # What one process was told in confidence, a later one of the run may find and print.
+        self._secrets = tuple(dict.fromkeys((*self._secrets, *secrets)))
+        order = Order(tuple(argv), environment, directory or self.directory, stdin, self._secrets)
         log = self.output
         try:
             return self._watch.start(
@@ -91,12 +97,23 @@ class RunContext:
             self._refused = stop.reason
             raise
 
+    def masked(self, outcome: Outcome) -> Outcome:
+        """The outcome without any secret a process of the run was given."""
+        if not self._secrets:
+            return outcome
+        if isinstance(outcome, Failure):
+            return replace(outcome, detail=masked_line(outcome.detail, self._secrets))
+        result = masked_tree(outcome.result, self._secrets)
+        return replace(outcome, result=result if isinstance(result, dict) else None)
+
     def ended_for(self) -> StopReason | None:
         """Why the run was ended; None when its work ended by itself and the lease is not known to be lost.
 
         Ask before `close`, which ends what the adapter has left behind, and that is no reason.
         """
-        reasons = {ending.stopped for ending in self._watch.endings()} | {self._refused}
+        # A process that its adapter stopped, such as a check that took too long, is not the end of the run.
+        told = {self._watch.stopped, StopReason.LEASE_LOST}
+        reasons = {ending.stopped for ending in self._watch.endings() if ending.stopped in told} | {self._refused}
         if StopReason.LEASE_LOST in reasons or self._watch.stopped is StopReason.LEASE_LOST:
             return StopReason.LEASE_LOST
         return next((reason for reason in StopReason if reason in reasons), None)

@@ -8,11 +8,14 @@ An *engine* is one way of running a job. Its adapter is an object with three met
   *returns* (the value of its StopIteration) exactly one `Outcome`. It raises nothing on purpose: an exception
   is a bug of the adapter and is recorded as Vibey's fault, not the job's and not the engine's.
 
-What `run` may rely on. `context.directory` is a fresh, private, empty folder; `context.output` takes text for
-the log. Whatever takes time belongs in a process started by `context.spawn`: such a process gets the
-allow-listed environment, its whole tree is killed when the run has to end, and it cannot outlive the run's
-lease. Work done in the adapter's own thread has none of this: nobody can stop it. Folder, log and lease
-renewal come into being when they are first touched, so an engine that needs none pays for none.
+What `run` may rely on. `context.directory` is a fresh, private folder, empty but for what Vibey keeps there
+itself; `context.output` takes text for the log. Whatever takes time belongs in a process started by
+`context.spawn`: such a process gets the allow-listed environment, its whole tree is killed when the run has to
+end, and it cannot outlive the run's lease. Its working folder is that folder, or, for a job that names a
+repository, the run's own clone of it (`vibey.engines.workspace`): the adapter need not know which, keeps its own
+files in `context.directory`, and leaves what its client changed to Vibey. Work done in the adapter's own thread
+has none of this: nobody can stop it. Folder, log and lease renewal come into being when they are first touched,
+so an engine that needs none pays for none.
 
 What `run` must do. Treat `job.payload` as data: write it to a file or a stream, never into an argument list,
 an environment or a path. Give the process's end back as one outcome, best with
@@ -37,6 +40,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vibey.domain.effort import Effort
+
+DEFAULT_AUTHOR = "vibey <vibey@localhost>"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of the operator's that a job may name: what runs, and the most seconds it may take."""
+
+    argv: tuple[str, ...]
+    timeout_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,8 @@ class EngineConfig:
     run_cost_limit_usd: Decimal | None = None
     stall_seconds: float | None = None
     workspace_roots: tuple[Path, ...] = ()
+    workspace_author: str = DEFAULT_AUTHOR
+    checks: Mapping[str, Check] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +215,7 @@ class Context(Protocol):
 
     @property
     def directory(self) -> Path:
-        """The run's own folder, and the working folder of its processes."""
+        """The run's own folder."""
 
     @property
     def output(self) -> Log:
@@ -225,8 +240,8 @@ class Context(Protocol):
     ) -> RunningProcess:
         """Start a supervised process with this environment plus the run's marks; RunStopped after a stop.
 
-        `stdin` is a file it reads, default empty; `directory` defaults to the run's own; `secrets` are masked
-        in the log.
+        `stdin` is a file it reads, default empty; `directory` is its working folder, best left to the default.
+        `secrets` are masked in the log and in the outcome.
         """
 
 

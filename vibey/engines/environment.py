@@ -24,7 +24,8 @@ ALLOWED = frozenset(
 )
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SERVICE_URLS = ("VIBEY_DATABASE_URL", "VIBEY_REDIS_URL")
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|(?:^|_)PAT(?:$|_)", re.IGNORECASE)
+_LOGIN_IN_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@", re.IGNORECASE)
 _REFUSED = re.compile(r"VIBEY_.*|CELERY_.*|PGPASSWORD|PGPASSFILE|REDISCLI_AUTH")
 
 
@@ -52,5 +53,9 @@ def allowed(worker: Mapping[str, str], extras: Iterable[str] = ()) -> dict[str, 
 
 
 def secrets_in(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Values that must not be shown, judged by the names they go under."""
-    return tuple(value for name, value in variables.items() if _SECRET_NAME.search(name) and value)
+    """Values that must not be shown: by the names they go under, or as addresses that hold a password."""
+    return tuple(
+        value
+        for name, value in variables.items()
+        if value and (_SECRET_NAME.search(name) or _LOGIN_IN_ADDRESS.match(value))
+    )

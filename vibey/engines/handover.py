@@ -46,7 +46,8 @@ class Handover:
         job_file.write_text(json.dumps(job_document(job)), encoding="utf-8")
         passed = allowed(os.environ, config.env)
         files = {"VIBEY_JOB_FILE": str(job_file), "VIBEY_RESULT_FILE": str(result_file)}
-        return cls(job_file, result_file, {**passed, **files}, secrets_in(passed))
+        key = passed.get(config.api_key_env or "", "")
+        return cls(job_file, result_file, {**passed, **files}, (*secrets_in(passed), key))
 
     def spawn(self, context: Context, argv: tuple[str, ...]) -> RunningProcess:
         """Start the program with the job on its input."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import FailureClass, one_line
 from vibey.engines.calling import Answer, CallInfo, DeclaredFailure, Misconfigured
+from vibey.engines.ours import write_report
 from vibey.engines.results import LARGEST_RESULT, storable
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def _report_of(returned: object) -> Document:
         "cost_usd": answer.cost_usd,
         "tokens_in": answer.tokens_in,
         "tokens_out": answer.tokens_out,
+        "near_quota": answer.near_quota,
     }
     try:
         size = len(json.dumps(storable(report), allow_nan=False))
@@ -84,13 +86,6 @@ def _info(job: Document) -> CallInfo:
     )
 
 
-def _write(path: Path, report: Document) -> None:
-    # Renamed into place, so that a process killed while writing leaves no half of a report.
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(storable(report)), encoding="utf-8")
-    draft.replace(path)
-
-
 def main(arguments: list[str]) -> int:
     """Exit status: 0 once a report is written, or the check is good; else 78."""
     # It led here and is not for the programs the callable starts.
@@ -103,7 +98,7 @@ def main(arguments: list[str]) -> int:
             return 78
         return 0
     job = json.loads(Path(os.environ["VIBEY_JOB_FILE"]).read_text(encoding="utf-8"))
-    _write(Path(os.environ["VIBEY_RESULT_FILE"]), call(arguments[0], job))
+    write_report(Path(os.environ["VIBEY_RESULT_FILE"]), call(arguments[0], job))
     return 0
 
 

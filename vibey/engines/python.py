@@ -11,9 +11,11 @@ from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
 from vibey.engines.contract import Context, Description, EngineConfig, Exit, Health, Job, RunSteps
 from vibey.engines.environment import allowed, check_extras
 from vibey.engines.handover import Handover, LastLine, outcome_of
+from vibey.engines.ours import import_path, program
 from vibey.engines.results import Report
 
 _CHECK_SECONDS = 60
+_MODULE = "vibey.engines.pycall"
 
 
 class PythonEngine:
@@ -38,8 +40,8 @@ class PythonEngine:
         fix = f"correct engine.{self._config.name}.callable, or install the package it is in"
         try:
             tried = subprocess.run(
-                self._argv("--check", self._callable),
-                env={**allowed(os.environ, self._config.env), **_import_path()},
+                program(_MODULE, "--check", self._callable),
+                env={**allowed(os.environ, self._config.env), **import_path()},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -56,8 +58,8 @@ class PythonEngine:
     def run(self, job: Job, context: Context) -> RunSteps:
         """Call it, in a child process."""
         handover = Handover.prepare(self._config, job, context.directory)
-        handover.environment.update(_import_path())
-        process = handover.spawn(context, self._argv(self._callable))
+        handover.environment.update(import_path())
+        process = handover.spawn(context, program(_MODULE, self._callable))
         last = LastLine()
         for line in process.lines():
             progress = last.take(line)
@@ -70,16 +72,3 @@ class PythonEngine:
         if ending.code == 0 and ending.stopped is None and report == Report() and not handover.result_file.exists():
             return Failure(FailureClass.WORK, f"{self._callable} ended its process without returning")
         return outcome_of(ending, self._callable, last_line, report)
-
-    @staticmethod
-    def _argv(*arguments: str) -> tuple[str, ...]:
-        # -P: the run's folder, which the job fills, is no place to import from.
-        return (sys.executable, "-P", "-u", "-m", "vibey.engines.pycall", *arguments)
-
-
-def _import_path() -> dict[str, str]:
-    """The worker's import path beyond what every interpreter of this installation finds by itself."""
-    own = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    entries = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  (an empty entry means the working folder)
-    beyond = [entry for entry in entries if not entry.startswith(tuple(f"{prefix}{os.sep}" for prefix in own))]
-    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(beyond))} if beyond else {}

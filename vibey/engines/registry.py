@@ -8,12 +8,14 @@ from importlib.metadata import EntryPoint, entry_points
 
 from vibey.domain.errors import Refused, UnknownName
 from vibey.engines.contract import Engine, EngineConfig
+from vibey.engines.workspace import Workspaced
 
 GROUP = "vibey.engines"
 # Where each kind is built; a module is imported when its kind is first used.
 BUILT_IN = {
     "command": "vibey.engines.command:CommandEngine",
     "noop": "vibey.engines.noop:NoopEngine",
+    "openai": "vibey.engines.openai:OpenAIEngine",
     "python": "vibey.engines.python:PythonEngine",
 }
 
@@ -32,6 +34,11 @@ def build(config: EngineConfig) -> Engine:
     InvalidInput for settings its kind cannot use. A built-in kind cannot be replaced by an installed one.
     """
     return _builder(config.kind)(config)
+
+
+def equipped(config: EngineConfig) -> Engine:
+    """The adapter, for jobs that may name a repository; raises as `build`."""
+    return Workspaced(build(config), config)
 
 
 def _builder(kind: str) -> Builder:

@@ -1,11 +1,14 @@
 """Result files: what a program may say about its own run, and how far it is believed.
 
 A JSON object of at most 256 KiB, every key optional:
-`{"result": …, "cost_usd": 0.12, "tokens_in": 900, "tokens_out": 120}`, or, to be refused with a reason,
-`{"failure": {"class": "work|engine|capacity|handoff|misconfigured", "kind": "window|credits|login|busy",
-"detail": "…", "resets_in": 3600}}` (`kind` with capacity only; seconds). A declared failure counts whatever
-the exit code. A result counts only with exit 0; cost and tokens always do. A result that is no object is
-wrapped as `{"value": …}`.
+`{"result": …, "cost_usd": 0.12, "tokens_in": 900, "tokens_out": 120, "near_quota": 1800}`, or, to be refused
+with a reason, `{"failure": {"class": "work|engine|capacity|handoff|misconfigured", "kind":
+"window|credits|login|busy", "detail": "…", "resets_in": 3600}}` (`kind` with capacity only; seconds). A declared
+failure counts whatever the exit code. A result counts only with exit 0; cost, tokens and `near_quota` always do. A
+result that is no object is wrapped as `{"value": …}`.
+
+`near_quota` says that the quota behind the engine is nearly spent and will be for so many seconds: until then the
+engines of its account serve last (`vibey.domain.selection`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 LARGEST_RESULT = 256 * 1024
 LONGEST_RESET_SECONDS = 31 * 24 * 3600
+"""The longest wait that is believed, whatever a program says."""
 _DECLARABLE = tuple(kind for kind in FailureClass if kind is not FailureClass.VIBEY)
 _LARGEST_COUNT = 2**53
 _Word = TypeVar("_Word", FailureClass, CapacityKind)
@@ -41,13 +45,20 @@ class Report:
     cost_usd: Decimal | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    near_quota_ms: int | None = None
 
     def outcome(self, failure: Failure | None) -> Outcome:
         """The run's outcome, given the failure its exit means (None: it ended well)."""
         failed = self.failure or failure
         if failed is None:
-            return Success(self.result, self.cost_usd, self.tokens_in, self.tokens_out)
-        return replace(failed, cost_usd=self.cost_usd, tokens_in=self.tokens_in, tokens_out=self.tokens_out)
+            return Success(self.result, self.cost_usd, self.tokens_in, self.tokens_out, self.near_quota_ms)
+        return replace(
+            failed,
+            cost_usd=self.cost_usd,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            near_quota_ms=self.near_quota_ms,
+        )
 
 
 def read_report(path: Path) -> Report | None:
@@ -71,6 +82,7 @@ def parse_report(text: bytes) -> Report:
         cost_usd=_cost(said.get("cost_usd")),
         tokens_in=_count(said, "tokens_in"),
         tokens_out=_count(said, "tokens_out"),
+        near_quota_ms=_wait_ms("near_quota", said.get("near_quota")),
     )
 
 
@@ -117,15 +129,16 @@ def _failure(said: object) -> Failure:
     failure_class = _one_of("failure.class", said.get("class"), _DECLARABLE)
     capacity = failure_class is FailureClass.CAPACITY
     kind = _one_of("failure.kind", said.get("kind", "busy"), tuple(CapacityKind)) if capacity else None
+    resets_in_ms = _wait_ms("failure.resets_in", said.get("resets_in")) if capacity else None
     detail = one_line(str(said.get("detail") or failure_class.value))
-    return Failure(failure_class, detail, kind, resets_in_ms=_reset_ms(said.get("resets_in")) if capacity else None)
+    return Failure(failure_class, detail, kind, resets_in_ms=resets_in_ms)
 
 
-def _reset_ms(seconds: object) -> int | None:
+def _wait_ms(field: str, seconds: object) -> int | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise InvalidInput("failure.resets_in", seconds, "seconds, 0 or more")
+        raise InvalidInput(field, seconds, "seconds, 0 or more")
     return int(min(seconds, LONGEST_RESET_SECONDS) * 1000)
 
 

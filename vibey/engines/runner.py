@@ -68,7 +68,7 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     context = RunContext(job, directory_root, watch)
     spending = _Spending(cost_limit_usd, watch, on_progress)
     try:
-        outcome = spending.completed(_outcome(engine, job, context, spending))
+        outcome = context.masked(spending.completed(_outcome(engine, job, context, spending)))
         reason = context.ended_for()
     finally:
         context.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 LONGEST_LINE = 4 * 1024 * 1024
 MASK = b"********"
@@ -52,8 +53,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        encoded = {secret.strip().encode() for secret in secrets}
-        self._secrets = sorted((secret for secret in encoded if len(secret) >= SHORTEST_SECRET), key=len, reverse=True)
+        self._secrets = [secret.encode() for secret in _worth_masking(secrets)]
         self._seam = b""
 
     def feed(self, piece: bytes) -> bytes:
@@ -71,6 +71,41 @@ class Redactor:
         """What was kept back, once nothing more comes."""
         seam, self._seam = self._seam, b""
         return seam
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets, as a Redactor would give it out."""
+    for secret in _worth_masking(secrets):
+        text = text.replace(secret, MASK.decode())
+    return text
+
+
+def masked_line(text: str, secrets: Iterable[str]) -> str:
+    """As `masked`, for a line that may have been cut within a secret."""
+    secrets = tuple(secrets)
+    text = masked(text, secrets)
+    body = text.removesuffix("…")
+    longest = max((_overlap(body.encode(), secret.encode()) for secret in _worth_masking(secrets)), default=0)
+    if body == text or longest < SHORTEST_SECRET // 2:
+        return text
+    return f"{body.encode()[:-longest].decode('utf-8', 'replace')}…"
+
+
+def masked_tree(value: object, secrets: Sequence[str]) -> object:
+    """A JSON value without the secrets, in its keys as well."""
+    if isinstance(value, str):
+        return masked(value, secrets)
+    if isinstance(value, Mapping):
+        return {masked(str(key), secrets): masked_tree(item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_tree(item, secrets) for item in value]
+    return value
+
+
+def _worth_masking(secrets: Iterable[str]) -> list[str]:
+    """The secrets long enough to be masked, the longest first, so that none leaves the end of another."""
+    found = {secret.strip() for secret in secrets}
+    return sorted((secret for secret in found if len(secret.encode()) >= SHORTEST_SECRET), key=len, reverse=True)
 
 
 def _overlap(text: bytes, secret: bytes) -> int:

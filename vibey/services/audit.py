@@ -8,40 +8,44 @@ I5   nothing overflowed while an eligible local slot was free, or fell back besi
 I6   a run ended once, by the token that held it
 I7   credits are shares offered less picks, and sum to zero
 I8   the ledger cannot be changed, and tells every move of every job
+I9   every run has its one decision, and decisions replay to themselves
 I12  a unit is counted for the UTC day it was taken on
 
-All but I5 are questions to the tables (`vibey.store.checks`). I5 is replayed: the world each pass recorded is taken
-through the pass's own decisions, and at each paid pick the job's requirement is put to the local engines once more. An
-event's numbers alone would not do: an engine whose server is busy, or that no worker serves, is full with slots unused.
+All are questions to the tables (`vibey.store.checks`) but I5 and a part of I9. Those are replayed: the world each pass
+recorded is taken through the pass's own decisions (`vibey.services.replay`), and at each paid pick the job's
+requirement is put to the local engines once more. An event's numbers alone would not do: an engine whose server is
+busy, or that no worker serves, is full with slots unused. Replayed are the latest decisions, and all paid picks that a
+local engine could have spared; `replayed` counts them. That each pass began with the credits the one before it had left
+is part of I7.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.engine import Tier
 from vibey.domain.offer import Why
-from vibey.domain.snapshot import requirement_of, world_of
+from vibey.services.replay import PAGE, canonical, replayed
 from vibey.services.wording import instant
 from vibey.store import audit as record
+from vibey.store import decisions
 from vibey.store.checks import CHECKS
 from vibey.store.views import NOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from vibey.domain.assessment import Survey
     from vibey.domain.engine import Usage
-    from vibey.domain.requirement import Requirement
     from vibey.services.installation import Installation
+    from vibey.services.replay import Replayed
     from vibey.store.database import Connection
-    from vibey.store.statement import Row
+    from vibey.store.decisions import Pass
 
-INVARIANTS = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I12")
-PAGE = 100
+INVARIANTS = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I12")
+EXCEPTIONS = frozenset({Why.OVERFLOW.value, Why.FALLBACK.value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +88,55 @@ def _audit(connection: Connection) -> Audit:
     record.begin(connection)
     as_of: datetime = NOW.scalar(connection)
     found = [Violation(check.invariant, breach) for check in CHECKS for breach in record.breaches(connection, check)]
-    found += [Violation("I5", breach) for breach in islice(_unjustified(connection), record.LIMIT)]
+    replayed = _Replays(connection)
+    found += replayed.violations
     found.sort(key=lambda each: INVARIANTS.index(each.invariant))
-    return Audit(as_of, tuple(found), record.counts(connection))
+    return Audit(as_of, tuple(found), {**record.counts(connection), "replayed": replayed.count})
 
 
-def _unjustified(connection: Connection) -> Iterator[str]:
-    """Paid picks beside a local engine that could have taken the job."""
-    ids = record.paid_passes(connection)
-    for start in range(0, len(ids), PAGE):
-        for world, decisions in record.passes(connection, ids[start : start + PAGE]):
-            yield from _replayed(world, decisions)
+class _Replays:
+    """The decisions replayed: how many, and what is wrong with them, at most so many breaches of each invariant."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.count = 0
+        self._told: dict[str, list[str]] = {"I5": [], "I9": []}
+        ids = record.replayed_passes(connection)
+        for start in range(0, len(ids), PAGE):
+            self._page(connection, decisions.read(connection, ids[start : start + PAGE]))
+
+    @property
+    def violations(self) -> list[Violation]:
+        return [Violation(invariant, detail) for invariant, details in self._told.items() for detail in details]
+
+    def _page(self, connection: Connection, page: Sequence[Pass]) -> None:
+        paid = [row.job_id for each in page for row in each.decisions if row.outcome in EXCEPTIONS]
+        told = record.local_slots(connection, paid)
+        for each in page:
+            for found in replayed(each):
+                self.count += 1
+                if not found.is_same:
+                    self._breach("I9", _difference(found))
+                for breach in _judged(found, told):
+                    self._breach("I5", breach)
+
+    def _breach(self, invariant: str, detail: str) -> None:
+        if len(self._told[invariant]) < record.LIMIT:
+            self._told[invariant].append(detail)
 
 
-def _replayed(recorded: Any, decisions: Sequence[Row[Any]]) -> Iterator[str]:  # noqa: ANN401  a JSON object
-    world = world_of(recorded)
-    engines = {engine.name: engine for engine in world.engines}
-    surveys: dict[Requirement, Survey] = {}
-    usage = world.usage
-    for decision in decisions:
-        engine = engines[decision.engine]
-        if engine.tier is Tier.PAID:
-            requirement = requirement_of(decision.requirement)
-            surveyed = surveys.get(requirement) or surveys.setdefault(requirement, world.survey(requirement))
-            yield from _judged(decision, surveyed, usage)
-        usage = usage.with_run(engine)
+def _difference(found: Replayed) -> str:
+    row = found.row
+    whom = f"group {row.requirement_key}" if row.job_id is None else f"job {row.job_id}"
+    was, is_now = canonical(found.recorded), canonical(found.replayed)
+    return f"decision {row.id} about {whom} of pass {row.pass_id} was recorded as {was}, and replays as {is_now}"
 
 
-def _judged(decision: Row[Any], surveyed: Survey, usage: Usage) -> Iterator[str]:
+def _judged(found: Replayed, told: Mapping[int, Any]) -> Iterator[str]:
     """What is wrong with a paid pick, given what was eligible and how full it was when it was made."""
+    decision, question = found.row, found.question
+    if question is None or decision.tier != Tier.PAID:
+        return
+    surveyed, usage = question.surveyed, question.world.usage
     pick = f"run {decision.run_id} on {decision.engine} ({decision.outcome})"
     free = [each.engine.name for each in surveyed.local if usage.free_slots(each.engine) > 0]
     if free:
@@ -123,8 +147,8 @@ def _judged(decision: Row[Any], surveyed: Survey, usage: Usage) -> Iterator[str]
         yield f"{pick} was granted though {', '.join(each.engine.name for each in surveyed.local)} could serve it"
     elif decision.outcome == Why.ASSIGN and surveyed.has_local:
         yield f"{pick} was granted for want of a local engine without being called a fallback"
-    if decision.outcome != Why.ASSIGN:
-        yield from _told(pick, decision.local_slots, surveyed, usage)
+    if decision.outcome in EXCEPTIONS:
+        yield from _told(pick, told.get(decision.run_id), surveyed, usage)
 
 
 def _told(pick: str, told: Any, surveyed: Survey, usage: Usage) -> Iterator[str]:  # noqa: ANN401  a JSON array

@@ -142,7 +142,7 @@ def pause_engine(installation: Installation, name: str, *, paused: bool) -> None
         ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"paused": paused})
 
     installation.database.run(work)
-    _wake_all(installation)
+    wake_all(installation)
 
 
 def reset_engine(installation: Installation, name: str) -> None:
@@ -157,9 +157,10 @@ def reset_engine(installation: Installation, name: str) -> None:
         ledger.append(connection, Event.CIRCUIT_CHANGED, engine=name, data={"account": row.account, "open": None})
 
     installation.database.run(work)
-    _wake_all(installation)
+    wake_all(installation)
 
 
-def _wake_all(installation: Installation) -> None:
+def wake_all(installation: Installation) -> None:
+    """Have every pool that has a due job looked at soon."""
     for row in installation.database.statement(jobs.POOLS_DUE.all):
         installation.wake(row.pool)

@@ -123,16 +123,11 @@ def _engine(name: str, health: Health) -> Check:
 
 def _without_effect(installation: Installation) -> Iterator[Check]:
     """Keys that are read and checked, but that this version does not act on."""
-    settings = installation.settings
-    idle = [
-        ("engines.fair_share", settings.engines.fair_share),
-        ("engines.priority_age_seconds", settings.engines.priority_age_seconds > 0),
-    ]
-    for name, pool in settings.pool.items():
-        idle += [
-            (f"pool.{name}.when_full", pool.when_full == "wait"),
-            (f"pool.{name}.tier_by", pool.select == "tiered" and pool.tier_by == "weight"),
-        ]
+    engines = installation.settings.engines
+    idle = (
+        ("engines.fair_share", engines.fair_share),
+        ("engines.priority_age_seconds", engines.priority_age_seconds > 0),
+    )
     for key, is_set in idle:
         if is_set:
             yield Check(key, State.WARN, "has no effect in this version", "leave it at its default")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
 from vibey.domain.errors import VibeyError
-from vibey.engines.contract import EngineConfig, Health
-from vibey.engines.registry import build
+from vibey.engines.contract import Check, EngineConfig, Health
+from vibey.engines.registry import build, equipped
 from vibey.store import engines, fleet, ledger, projects
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from vibey.services.installation import Installation
-    from vibey.settings import EngineSettings, MemberSettings, PoolSettings, Settings
+    from vibey.settings import EngineSettings, MemberSettings, PoolSettings, Settings, VerifySettings
     from vibey.store.database import Connection
 
 MICRO = 1_000_000
@@ -40,8 +40,8 @@ def sync(installation: Installation) -> list[str]:
     return installation.database.run(work)
 
 
-def config_of(engine: EngineSettings) -> EngineConfig:
-    """An engine's settings as its adapter takes them."""
+def config_of(engine: EngineSettings, verify: Mapping[str, VerifySettings] | None = None) -> EngineConfig:
+    """An engine's settings as its adapter takes them, with the checks its jobs may name."""
     return EngineConfig(
         name=engine.name,
         kind=engine.kind,
@@ -59,6 +59,8 @@ def config_of(engine: EngineSettings) -> EngineConfig:
         run_cost_limit_usd=engine.run_cost_limit_usd,
         stall_seconds=engine.stall_seconds,
         workspace_roots=tuple(engine.workspace_roots),
+        workspace_author=engine.workspace_author,
+        checks={name: Check(each.argv, each.timeout_seconds) for name, each in (verify or {}).items()},
     )
 
 
@@ -72,7 +74,7 @@ def examine(installation: Installation, names: Iterable[str]) -> dict[str, Healt
 def look(engine: EngineSettings) -> Health:
     """What an engine's doctor says on this machine; one that cannot even be built here is not installed."""
     try:
-        return build(config_of(engine)).doctor()
+        return equipped(config_of(engine)).doctor()
     except VibeyError as error:
         return Health(installed=False, detail=str(error), fix=f"correct [engine.{engine.name}]: vibey config check")
 

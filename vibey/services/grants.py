@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.engine import Tier
 from vibey.domain.offer import Why
-from vibey.domain.snapshot import requirement_json, trace_json, world_json
 from vibey.store.ledger import Event
 from vibey.store.runs import Granted, Grants
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from vibey.domain.decide import Assign
     from vibey.domain.requirement import Requirement
     from vibey.services.outlook import Outlook
+    from vibey.services.record import Record
     from vibey.store.jobs import Head
 
 
@@ -27,22 +26,13 @@ def warmed(requirement: Requirement, head: Head) -> Requirement:
     return requirement if head.affinity is None else replace(requirement, affinity=head.affinity)
 
 
-def written(outlook: Outlook, assigned: Sequence[Assign]) -> Grants:
-    """Everything the store needs to carry out the assignments, in their order."""
-    asked: dict[int, str] = {}
-    rows: list[str] = []
-    for number, decision in enumerate(assigned):
-        requirement = decision.request.requirement
-        text = asked.get(id(requirement))
-        if text is None:
-            text = asked[id(requirement)] = json.dumps(requirement_json(requirement))
-        # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
-        rows.append(f'{json.dumps(_row(outlook, number, decision))[:-1]},"requirement":{text}}}')
+def written(outlook: Outlook, assigned: Sequence[Assign], record: Record) -> Grants:
+    """Everything the store needs to carry out the assignments, in their order, and to keep the record they go into."""
+    for decision in assigned:
+        record.assignment(decision, _row(outlook, decision))
     picks = Counter(decision.engine.name for decision in assigned)
     return Grants(
-        pool=outlook.world.pool.key,
-        world=world_json(outlook.world),
-        rows=rows,
+        record=record.kept(),
         credits=_credits(assigned),
         picks=picks,
         expected=_expected(assigned),
@@ -94,16 +84,14 @@ def hold_grounds(outlook: Outlook, requirement: Requirement) -> dict[str, Any]:
     return _common(outlook, requirement.project) | _slots(local) | {"waited_seconds": 0, "cap_remaining": left}
 
 
-def _row(outlook: Outlook, number: int, decision: Assign) -> dict[str, Any]:
+def _row(outlook: Outlook, decision: Assign) -> dict[str, Any]:
     return {
-        "n": number,
         "job_id": decision.request.job_id,
         "engine": decision.engine.name,
         "account": decision.engine.account,
         "attempt": decision.request.attempt,
         "outcome": decision.outcome,
         "tier": decision.engine.tier.value,
-        "trace": trace_json(decision),
         "counted": decision.counted,
         "notes": _notes(outlook, decision) if decision.grounds or decision.waived else None,
     }

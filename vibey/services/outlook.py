@@ -9,16 +9,18 @@ from vibey.domain.decide import Prospect, Request, World, prospect
 from vibey.domain.offer import Fallback, Mode, Policy
 from vibey.services import modes
 from vibey.services.pools import Trees
-from vibey.store import cap, engines, jobs, runs
+from vibey.store import cap, engines, fleet, rotation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date
 
     from vibey.domain.assessment import Survey
     from vibey.domain.requirement import Requirement
     from vibey.services.installation import Installation
     from vibey.services.modes import Resolved
+    from vibey.services.purse import Purse
+    from vibey.store import jobs
     from vibey.store.database import Connection
 
 SHARED_PURSE = "(installation)"
@@ -46,11 +48,36 @@ class Outlook:
         names = engines.lock(connection, trees.engine_names, wait=wait)
         if names is None:
             return None
+        return cls._read(connection, installation, trees, names, locking=True)
+
+    @classmethod
+    def glance(
+        cls, connection: Connection, installation: Installation, trees: Trees, purses: Mapping[str, Purse]
+    ) -> Outlook:
+        """What a pass would decide on now, read without a lock: to be looked at, not to be granted by."""
+        configured, reached = fleet.engine_names(connection), trees.engine_names
+        names = [each for each in (configured if reached is None else reached) if each in configured]
+        outlook = cls._read(connection, installation, trees, names, locking=False)
+        policies = {name: purse.resolved.policy for name, purse in purses.items()}
+        caps = {name: purse.remaining for name, purse in purses.items()}
+        resolved = {name: purse.resolved for name, purse in purses.items()}
+        return cls(replace(outlook.world, policies=policies, caps=caps), resolved)
+
+    @classmethod
+    def _read(
+        cls, connection: Connection, installation: Installation, trees: Trees, names: Sequence[str], *, locking: bool
+    ) -> Outlook:
         timing = installation.timing
-        fleet = engines.fleet(connection, names, presence_ms=timing.presence_ms, half_life_ms=timing.half_life_ms)
-        tree = trees.build(fleet.engines, installation.settings.windows(), fleet.now_ms)
-        credits = runs.locked_credits(connection, Trees.keys(tree))
-        return cls(World(tree, fleet.engines, fleet.usage, credits, settings.cost_aware))
+        found = engines.fleet(
+            connection,
+            names,
+            presence_ms=timing.presence_ms,
+            half_life_ms=timing.half_life_ms,
+            locking=locking,
+        )
+        tree = trees.build(found.engines, installation.settings.windows(), found.now_ms)
+        credits = rotation.credits(connection, Trees.keys(tree), locking=locking)
+        return cls(World(tree, found.engines, found.usage, credits, installation.settings.engines.cost_aware))
 
     def with_rules(self, connection: Connection, installation: Installation, resolved: dict[str, Resolved]) -> Outlook:
         """The outlook with the rules of the groups' projects, and what their caps have left, counted under lock."""
@@ -77,7 +104,7 @@ class Outlook:
         sessions = sorted({each.session for each in requests if each.session is not None})
         if not sessions:
             return self
-        recalled = runs.recalled(connection, Trees.keys(self.world.pool), sessions)
+        recalled = rotation.recalled(connection, Trees.keys(self.world.pool), sessions)
         return replace(self, world=replace(self.world, sessions=recalled))
 
     def limit(self, project: str) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 import time
 from typing import TYPE_CHECKING
 
 from vibey.engines.context import LOG_NAME, run_directory, run_log
 from vibey.engines.output import read_tail
+from vibey.engines.removal import remove
+from vibey.engines.tree import release
+from vibey.engines.workspace import CONTROL
+from vibey.store import runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 TAIL_LINES = 40
 TAIL_BYTES = 8192
 KEPT_SECONDS = 14 * 86400
+_RUN_FOLDER = re.compile(r"run-(\d+)(?:\.old-\d+)?")
 
 
 def runs_root(installation: Installation) -> Path:
@@ -41,16 +46,25 @@ def tail_of(installation: Installation, run_id: int) -> str | None:
 
 def tidy(installation: Installation, run_id: int) -> None:
     """Remove what a run left in its folder, and keep its log."""
-    directory = run_directory(runs_root(installation), run_id)
-    if not directory.is_dir():
-        return
-    for entry in directory.iterdir():
-        if entry.name.startswith(LOG_NAME):
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
+    _tidy(run_directory(runs_root(installation), run_id))
+
+
+def sweep(installation: Installation) -> int:
+    """Tidy after runs whose worker died before it could; returns how many.
+
+    Folders are listed before the database is asked which runs are live: a run was committed before its folder was made.
+    """
+    left = _untidy(runs_root(installation))
+    if not left:
+        return 0
+    ids = sorted({run_id for _, run_id in left})
+    rows = installation.database.statement(lambda connection: runs.LIVE.all(connection, runs=ids))
+    live = {row.id for row in rows}
+    dead = [directory for directory, run_id in left if run_id not in live or directory.name != f"run-{run_id}"]
+    for directory in dead:
+        release(directory / CONTROL)
+        _tidy(directory)
+    return len(dead)
 
 
 def prune(installation: Installation) -> int:
@@ -61,9 +75,27 @@ def prune(installation: Installation) -> int:
     oldest = time.time() - KEPT_SECONDS
     old = [entry for entry in root.iterdir() if entry.is_dir() and _changed_at(entry) < oldest]
     for entry in old:
-        shutil.rmtree(entry, ignore_errors=True)
+        release(entry / CONTROL)
+        remove(entry)
     return len(old)
 
 
+def _tidy(directory: Path) -> None:
+    if directory.is_dir():
+        for entry in directory.iterdir():
+            if not entry.name.startswith(LOG_NAME):
+                remove(entry)
+
+
+def _untidy(root: Path) -> list[tuple[Path, int]]:
+    """Folders that hold more than a log, each with its run."""
+    named = ((entry, _RUN_FOLDER.fullmatch(entry.name)) for entry in root.iterdir()) if root.is_dir() else ()
+    return [
+        (entry, int(found[1]))
+        for entry, found in named
+        if found and entry.is_dir() and any(not each.name.startswith(LOG_NAME) for each in entry.iterdir())
+    ]
+
+
 def _changed_at(directory: Path) -> float:
-    return max((entry.stat().st_mtime for entry in directory.iterdir()), default=directory.stat().st_mtime)
+    return max((entry.lstat().st_mtime for entry in directory.iterdir()), default=directory.stat().st_mtime)

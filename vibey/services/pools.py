@@ -49,10 +49,14 @@ class Trees:
     def build(self, engines: Sequence[EngineFacts], windows: Sequence[Window], now_ms: int) -> Pool:
         """The tree to walk at this instant."""
         tree = self._tree(self.root) if self.root in self.definitions else default_pool(self.root, engines)
+        return tree.laden({engine.name: engine.weight for engine in engines}, self.layers(windows, now_ms))
+
+    def layers(self, windows: Sequence[Window], now_ms: int) -> dict[str, tuple[Layer, ...]]:
+        """The layers in force at this instant on members by key: schedules, then adjustments."""
         layers = scheduled(windows, now_ms) if windows else {}
         for member, adjusted in self.adjustments.items():
             layers[member] = (*layers.get(member, ()), *adjusted)
-        return tree.laden({engine.name: engine.weight for engine in engines}, layers)
+        return layers
 
     @staticmethod
     def keys(pool: Pool) -> list[str]:

@@ -32,7 +32,8 @@ from vibey.domain.requirement import conversation
 from vibey.services import grants, measure
 from vibey.services.outlook import Outlook, rules
 from vibey.services.pools import Trees
-from vibey.store import engines, jobs, runs
+from vibey.services.record import Record
+from vibey.store import decisions, engines, jobs, runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,13 +127,17 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     outlook = outlook.with_rules(connection, installation, resolved)
     prospects = {group.key: outlook.prospect(group.requirement) for group in groups}
     again = _hold(connection, pool, outlook, prospects, groups)
+    waiting = _waiting(prospects, groups)
     granted: tuple[Granted, ...] = ()
     wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
     if wanted:
         chosen, asked = jobs.heads(connection, pool, wanted, BATCH)
-        granted = _grant(connection, installation, outlook, {group.key: group.requirement for group in groups}, chosen)
+        granted = _grant(connection, installation, outlook, groups, chosen, waiting)
         again = again or (asked is not None and (asked >= BATCH or len(granted) < asked))
-    _note_waiting(connection, pool, prospects, groups)
+    if waiting and not granted:
+        decisions.record(connection, _record(outlook, groups, waiting).kept())
+    cleared = [group.key for group in groups if group.reason is not None and prospects[group.key].waiting is None]
+    decisions.note_groups(connection, pool, waiting, cleared)
     return Passed(granted, again)
 
 
@@ -149,16 +154,18 @@ def _grant(
     connection: Connection,
     installation: Installation,
     outlook: Outlook,
-    requirements: dict[int, Requirement],
+    groups: Sequence[jobs.Group],
     chosen: Sequence[jobs.Head],
+    waiting: dict[int, str],
 ) -> tuple[Granted, ...]:
-    """Decide the chosen jobs, which are locked, and write what was assigned."""
+    """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
+    requirements = {group.key: group.requirement for group in groups}
     requests = [_request(head, requirements[head.key]) for head in chosen]
     outlook = outlook.recalling(connection, requests)
     assigned = [each for each in decide_all(requests, outlook.world) if isinstance(each, Assign)]
     if not assigned:
         return ()
-    written = grants.written(outlook, assigned)
+    written = grants.written(outlook, assigned, _record(outlook, groups, waiting))
     session_s = installation.settings.engines.session_ttl_seconds
     made = runs.grant(connection, written, installation.timing.lease_ms, session_s, outlook.day)
     by_job = {decision.request.job_id: decision for decision in assigned}
@@ -190,10 +197,16 @@ def _hold(
     return jobs.hold(connection, pool, grounds, HOLDS) >= HOLDS
 
 
-def _note_waiting(
-    connection: Connection, pool: str, prospects: dict[int, Prospect], groups: Sequence[jobs.Group]
-) -> None:
-    reasons = {key: seen.waiting for key, seen in prospects.items()}
-    changed = {group.key: reason for group in groups if (reason := reasons[group.key]) and reason != group.reason}
-    cleared = [group.key for group in groups if group.reason is not None and reasons[group.key] is None]
-    runs.note_groups(connection, pool, changed, cleared)
+def _waiting(prospects: dict[int, Prospect], groups: Sequence[jobs.Group]) -> dict[int, str]:
+    """Why groups wait of which that was not known yet."""
+    found = {group.key: prospects[group.key].waiting for group in groups}
+    return {group.key: reason for group in groups if (reason := found[group.key]) and reason != group.reason}
+
+
+def _record(outlook: Outlook, groups: Sequence[jobs.Group], waiting: dict[int, str]) -> Record:
+    """The record of a pass, begun with why groups wait."""
+    record = Record(outlook.world)
+    for group in groups:
+        if group.key in waiting:
+            record.waiting(group.requirement, waiting[group.key])
+    return record

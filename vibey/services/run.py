@@ -22,10 +22,10 @@ from vibey.domain.outcome import Failure, FailureClass, Outcome
 from vibey.engines.contract import Job, Renewal, Stopped, StopReason
 from vibey.engines.moment import Moment
 from vibey.engines.processes import kill_leftovers
-from vibey.engines.registry import build
+from vibey.engines.registry import equipped
 from vibey.engines.runner import execute
 from vibey.services.fleet import config_of
-from vibey.services.outputs import runs_root, tail_of, tidy
+from vibey.services.outputs import runs_root, sweep, tail_of, tidy
 from vibey.services.settle import Held, close, hand_over, settle
 from vibey.store import runs
 
@@ -59,12 +59,17 @@ def carry_out(installation: Installation, run_id: int, token: int) -> str:
 
 
 def kill_dead_runs(installation: Installation, job_id: int | None = None) -> int:
-    """Kill processes left on this machine by runs that are no longer live; returns how many runs had any."""
+    """Kill processes left on this machine by runs that are no longer live, then remove what those runs left on disk.
+
+    Returns how many runs had any process.
+    """
 
     def live(_: int, run_id: int) -> bool:
         return bool(installation.database.statement(lambda connection: runs.LIVE.all(connection, runs=[run_id])))
 
-    return len(kill_leftovers(installation.identity, live=live, job_id=job_id))
+    killed = len(kill_leftovers(installation.identity, live=live, job_id=job_id))
+    sweep(installation)
+    return killed
 
 
 def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa: ANN401  a database row
@@ -96,7 +101,7 @@ def _executed(installation: Installation, started: Any, held: Held, claimed_at: 
             return Failure(FailureClass.WORK, "the deadline had passed before it started")
         timeout = min(timeout, started.deadline_seconds)
     try:
-        adapter = build(config_of(engine))
+        adapter = equipped(config_of(engine, settings.verify))
     except VibeyError as error:
         return Failure(FailureClass.MISCONFIGURED, str(error))
     return execute(

@@ -1,9 +1,9 @@
 """Settle: end a run, fenced by its token, and say what follows for its job, its account and its engine.
 
 One transaction, in the one lock order: the engine's row where it changes, the account's where its circuit
-hears of the outcome, then the job's, then the run's. A success on an account with nothing against it
-touches neither engine nor account and is a single statement. A stale token ends nothing, and nothing else
-is written either.
+hears of the outcome, then the job's, then the run's. A success on an account with nothing against it, and
+with quota enough, touches neither engine nor account and is a single statement. A stale token ends nothing,
+and nothing else is written either.
 
 The freed slot is then granted. With few slots in the pool's engine a second transaction in this very task
 does it, which is the quickest hand-over; with many, a collapsed wake-up lets one pass serve a whole batch.
@@ -20,6 +20,7 @@ from vibey.domain.outcome import Failure, Outcome, Success
 from vibey.domain.requirement import Requirement, conversation
 from vibey.domain.settlement import Attempted, JobState, Settlement
 from vibey.services.route import grant_freed
+from vibey.services.wording import instant
 from vibey.store import engines, jobs, ledger, runs
 from vibey.store.ledger import Event
 
@@ -78,7 +79,7 @@ class Held:
 
 def settle(installation: Installation, held: Held, outcome: Outcome, tail: str | None = None) -> Settlement | None:
     """End the run with its outcome; None when the token was stale and nothing was changed."""
-    if isinstance(outcome, Success):
+    if isinstance(outcome, Success) and not outcome.near_quota_ms:
         return _succeed(installation, held, outcome, tail)
     return _in_full(installation, held, outcome, tail)
 
@@ -184,6 +185,7 @@ def _in_full(installation: Installation, held: Held, outcome: Outcome, tail: str
 def _settle_in(
     connection: Connection, installation: Installation, held: Held, outcome: Outcome, tail: str | None
 ) -> Settlement:
+    _tell_engines(connection, held, outcome)
     _tell_engine(connection, installation, held, outcome)
     _tell_account(connection, installation, held, outcome)
     locked = jobs.LOCK.first(connection, id=held.job.job_id)
@@ -195,6 +197,16 @@ def _settle_in(
     if not runs.end(connection, [row]):
         raise _Stale
     return settled
+
+
+def _tell_engines(connection: Connection, held: Held, outcome: Outcome) -> None:
+    """Demote the account's engines when its quota is nearly spent."""
+    if not outcome.near_quota_ms:
+        return
+    demoted = engines.DEMOTE_ACCOUNT.all(connection, account=held.account, ms=outcome.near_quota_ms)
+    if demoted:
+        data = {"account": held.account, "demoted_until": instant(demoted[0].demoted_until)}
+        ledger.append(connection, Event.ENGINE_CHANGED, engine=held.job.engine, run=held.run_id, data=data)
 
 
 def _tell_engine(connection: Connection, installation: Installation, held: Held, outcome: Outcome) -> None:

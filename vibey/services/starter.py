@@ -57,22 +57,26 @@ def write(path: Path, found: Sequence[Found], kinds: Sequence[str], *, force: bo
 def compose(found: Sequence[Found], kinds: Sequence[str]) -> str:
     """The text of a starter file; engines of a kind not among `kinds` stand in it as comments, with the reason."""
     blocks = [_block(engine, kinds) for engine in found]
-    if not any(engine.kind in kinds for engine in found):
+    if not any(is_usable(engine, kinds) for engine in found):
         blocks.append(NONE_FOUND)
     return HEAD + "".join(blocks)
+
+
+def is_usable(engine: Found, kinds: Sequence[str]) -> bool:
+    """Whether an engine can be configured as it was found: of a kind there is, and with a model if it needs one."""
+    return engine.kind in kinds and (engine.kind != "openai" or engine.model is not None)
 
 
 def _block(engine: Found, kinds: Sequence[str]) -> str:
     lines = [f"[engine.{engine.name}]", f"kind = {_text(engine.kind)}", f"tier = {_text(engine.tier)}"]
     if engine.kind == "openai":
         lines.append(f"base_url = {_text(engine.where)}")
-        lines.append(f"model = {_text(engine.model)}" if engine.model else '# model = "its name"')
-    if engine.kind in kinds:
+        lines.append(f"model = {_text(engine.model or 'its name')}")
+    if is_usable(engine, kinds):
         return "\n" + "\n".join([f"# Found: {engine.where}", *lines]) + "\n"
-    reason = (
-        f"# Found: {engine.where}. Kind {_text(engine.kind)} comes in a later version; this one has {', '.join(kinds)}."
-    )
-    return "\n" + "\n".join([reason, *(f"# {line}" for line in lines)]) + "\n"
+    later = f"Kind {_text(engine.kind)} comes in a later version; this one has {', '.join(kinds)}."
+    reason = "It has no model yet; give it one, and name it here." if engine.kind in kinds else later
+    return "\n" + "\n".join([f"# Found: {engine.where}. {reason}", *(f"# {line}" for line in lines)]) + "\n"
 
 
 def _text(value: str) -> str:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vibey.domain import settlement
 from vibey.domain.requirement import Requirement
+from vibey.services import adjust
 from vibey.services.route import route
 from vibey.services.settle import end_row
-from vibey.store import fleet, jobs, runs
+from vibey.store import adjustments, fleet, jobs, runs
 from vibey.store.runs import Expired, Granted
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def tick(installation: Installation) -> Ticked:
     promoted = _step(0, lambda: _rows(installation, jobs.PROMOTE, limit=PROMOTE_LIMIT), needed=due.backoff)
     resent = _step(0, lambda: resend(installation), needed=due.unsent)
     _step(None, lambda: forget(installation), needed=due.clean)
+    _step(None, lambda: adjust.review(installation), needed=due.clean and installation.settings.engines.learn)
     pools = due.pools if lost + withdrawn + promoted == 0 else None
     granted = _step(0, lambda: _route_due(installation, pools), needed=pools is None or bool(pools))
     return Ticked(lost, withdrawn, resent, promoted, late, granted)
@@ -83,8 +85,8 @@ def resend(installation: Installation) -> int:
 
 
 def forget(installation: Installation) -> None:
-    """Drop what nobody will look at again: cold sessions, workers unseen for a day, reasons of groups long gone."""
-    for statement in (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, fleet.FORGET_GROUPS):
+    """Drop what nobody will look at again: cold sessions, adjustments that are over, workers and groups long gone."""
+    for statement in (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, fleet.FORGET_GROUPS, adjustments.FORGET):
         installation.database.statement(statement.run)
 
 

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
 from vibey.domain.engine import MILLION
+from vibey.services.remark import layers_json, remark
 from vibey.services.wording import engine_detail, instant, reason_of
 from vibey.store.engines import circuit_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vibey.domain.layer import Layer
     from vibey.services.modes import Resolved
     from vibey.services.purse import Purse
     from vibey.store.statement import Row
@@ -89,8 +93,8 @@ def run(row: Row[Any]) -> View:
     }
 
 
-def engine(row: Row[Any], selected: int, expected: float) -> View:
-    """An engine; `selected` and `expected` are the sums its shares are fractions of."""
+def engine(row: Row[Any], selected: int, expected: float, layers: Iterable[Layer]) -> View:
+    """An engine; `selected` and `expected` are the sums its shares are fractions of, `layers` those on it now."""
     circuit = circuit_of(row, row.account).phase(row.now_ms).value
     return {
         "name": row.name,
@@ -109,7 +113,16 @@ def engine(row: Row[Any], selected: int, expected: float) -> View:
         "paused": row.paused,
         "next_probe_at": instant(row.probe_at),
         "detail": engine_detail(row, circuit),
+        "remark": remark(row, circuit, others_serve=selected > row.selected_count),
+        "demoted_until": instant(row.demoted_until) if row.demoted else None,
+        "selected_at": instant(row.selected_at),
+        "layers": layers_json(layers),
     }
+
+
+def pool(key: str, layers: Iterable[Layer]) -> View:
+    """A pool that layers are in force on."""
+    return {"name": key, "layers": layers_json(layers)}
 
 
 def slot(of: Row[Any], number: int, held: Row[Any] | None) -> View:

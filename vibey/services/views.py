@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.settlement import JobState
 from vibey.services import view_rows
+from vibey.services.pools import MAIN, Trees
 from vibey.services.purse import purses
 from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
@@ -21,7 +22,9 @@ from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
+    from vibey.domain.layer import Layer
     from vibey.services.installation import Installation
     from vibey.services.view_rows import View
     from vibey.store.database import Connection
@@ -100,8 +103,16 @@ def job(installation: Installation, job_id: int) -> View:
 
 
 def engines(installation: Installation) -> View:
-    """Every configured engine: `engines`, in declared order."""
-    return _viewed(installation, lambda connection: {"engines": _engines(connection, installation)})
+    """Every configured engine, in declared order, and the pools that layers are on: `engines`, `pools`."""
+
+    def read(connection: Connection) -> View:
+        layers = _layers(connection, installation)
+        found = _engines(connection, installation, layers)
+        names = {each["name"] for each in found}
+        pools = [view_rows.pool(key, on) for key, on in layers.items() if key not in names]
+        return {"engines": found, "pools": pools}
+
+    return _viewed(installation, read)
 
 
 def slots(installation: Installation) -> View:
@@ -138,7 +149,7 @@ def status(installation: Installation, project: str = "default", environ: Mappin
             "granted": counts.get(JobState.GRANTED, 0),
             "running": counts.get(JobState.RUNNING, 0),
             "cap": purse.to_json(),
-            "engines": _engines(connection, installation),
+            "engines": _engines(connection, installation, _layers(connection, installation)),
             "workers": _workers(connection, installation),
         }
 
@@ -229,11 +240,17 @@ def _engine_rows(connection: Connection, installation: Installation) -> Sequence
     return views.ENGINES.all(connection, presence_ms=installation.timing.presence_ms)
 
 
-def _engines(connection: Connection, installation: Installation) -> list[View]:
+def _layers(connection: Connection, installation: Installation) -> dict[str, tuple[Layer, ...]]:
+    """The layers in force now on engines and pools by name."""
+    now: datetime = views.NOW.scalar(connection)
+    return Trees.load(connection, MAIN).layers(installation.settings.windows(), int(now.timestamp() * 1000))
+
+
+def _engines(connection: Connection, installation: Installation, layers: Mapping[str, tuple[Layer, ...]]) -> list[View]:
     rows = _engine_rows(connection, installation)
     selected = sum(row.selected_count for row in rows)
     expected = sum(row.expected for row in rows)
-    return [view_rows.engine(row, selected, float(expected)) for row in rows]
+    return [view_rows.engine(row, selected, float(expected), layers.get(row.name, ())) for row in rows]
 
 
 def _workers(connection: Connection, installation: Installation) -> list[View]:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 HELD = "held"
 NOT_LOOKED_AT = "not looked at yet"
 IN_TURN = "in turn: jobs before it take what comes free"
-WAITS = {
+WAITS: dict[str, str] = {
+    HELD: "held: every local slot it may use is in use, and overflow could follow",
+    WaitReason.CAP_SPENT: "no local engine may serve it now, and the day's paid cap is spent",
     WaitReason.NO_ELIGIBLE_ENGINE: "no engine may serve it now: see vibey engines",
     WaitReason.SLOTS_FULL: "every engine that may serve it is full",
     WaitReason.POOL_TIER_FULL: 'a better pool tier is full, and its pool waits for it (when_full = "wait")',
@@ -60,7 +62,7 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     reason = job.group_reason
     if reason is None:
         return IN_TURN if job.looked_at else NOT_LOOKED_AT
-    known = WAITS.get(reason, str(reason).replace("_", " "))
+    known = reason_in_words(reason)
     if purse is None:
         return known
     if reason == HELD:
@@ -70,6 +72,11 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     if reason == WaitReason.SLOTS_FULL and purse.resolved.policy.mode is Mode.HYBRID and not purse.remaining:
         return f"{known}, and {_spent(purse)}"
     return known
+
+
+def reason_in_words(reason: str) -> str:
+    """What a group's reason means, as far as it can be said without its project's cap."""
+    return WAITS.get(reason, str(reason).replace("_", " "))
 
 
 def _held(job: Row[Any], purse: Purse) -> str:
@@ -88,6 +95,11 @@ def _spent(purse: Purse) -> str:
 
 
 def engine_detail(engine: Row[Any], circuit: str) -> str:
+    """What keeps an engine from being picked, else what its doctor found; empty when there is neither."""
+    return keeps_out(engine, circuit) or str(engine.detail)
+
+
+def keeps_out(engine: Row[Any], circuit: str) -> str:
     """What keeps an engine from being picked, first things first; empty when nothing does."""
     until = f", next trial {instant(engine.probe_at)}" if engine.probe_at is not None else ""
     repair = "" if until else f"; run: vibey engine reset {engine.name}"
@@ -101,4 +113,4 @@ def engine_detail(engine: Row[Any], circuit: str) -> str:
         (engine.busy, "its server says it is busy"),
         (not engine.staffed, "no live worker serves it"),
     )
-    return next((text.removesuffix(": ") for applies, text in rules if applies), engine.detail)
+    return next((text.removesuffix(": ") for applies, text in rules if applies), "")

@@ -159,6 +159,7 @@ class EngineDefaults(PolicyKeys):
     session_ttl_seconds: PositiveSeconds = 3600
     priority_age_seconds: Seconds = 0
     fair_share: Truth = False
+    learn: Truth = False
     slots: SlotCounts = Field(default_factory=_no_slots)
 
 
@@ -196,6 +197,9 @@ class EngineSettings(Table):
     env: Annotated[tuple[str, ...], PlainValidator(Words("environment variable names", _VARIABLE_PATTERN))] = ()
     stall_seconds: PositiveSeconds | None = None
     workspace_roots: Annotated[tuple[Path, ...], PlainValidator(Locations())] = ()
+    workspace_author: Annotated[
+        str, PlainValidator(Text("a name and an address, such as Vibey <vibey@example.org>", r"[^<>]+ <[^<>\s]+>"))
+    ] = "vibey <vibey@localhost>"
 
 
 class MemberSettings(Table):

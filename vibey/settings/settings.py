@@ -96,6 +96,8 @@ class Settings:
             yield from _keys(("engine", name), engine)
         for name, pool in self.pool.items():
             yield from _keys(("pool", name), pool)
+        for name, schedule in self.schedule.items():
+            yield from _keys(("schedule", name), schedule)
         for name, check in self.verify.items():
             yield from _keys(("verify", name), check)
 

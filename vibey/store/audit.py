@@ -15,12 +15,14 @@ from vibey.store.statement import Statement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from vibey.store.checks import Check
 
 LIMIT = 50
 GRACE_SECONDS = 30
+# So many of the latest decisions an audit replays; `vibey replay` does all of them.
+REPLAYED = 100_000
 SNAPSHOT = Statement(
     "audit-snapshot", "see one instant, and write nothing", "set transaction isolation level repeatable read, read only"
 )
@@ -42,24 +44,21 @@ COUNTS = Statement(
        from ledger""",
 )
 
-PAID_PASSES = Statement(
-    "audit-paid-passes",
-    "passes that gave a job to a paid engine though a local one was configured",
-    """select distinct d.pass_id from decisions d join passes p on p.id = d.pass_id
+REPLAYED_PASSES = Statement(
+    "audit-replayed-passes",
+    "the passes of the latest decisions, and of all ages those that gave a job to a paid engine though a local one was "
+    "configured",
+    """select pass_id from (select pass_id from decisions order by id desc limit %(latest)s) recent
+       union
+       select d.pass_id from decisions d join passes p on p.id = d.pass_id
        where d.tier = 'paid' and (d.outcome <> 'assign' or p.world -> 'engines' @> '[{"tier": "local"}]')
        order by 1""",
 )
-WORLDS = Statement(
-    "audit-worlds", "the worlds some passes began with", "select id, world from passes where id = any(%(passes)s)"
-)
-DECISIONS = Statement(
-    "audit-decisions",
-    "every decision of some passes in order, with what the event of a paid exception says of local slots",
-    """select d.pass_id, d.run_id, d.outcome, d.engine, d.requirement, l.data -> 'local_slots' as local_slots
-       from decisions d
-       left join ledger l on d.outcome <> 'assign' and l.job_id = d.job_id and l.run_id = d.run_id
-         and l.kind in ('EngineOverflowSelected', 'PaidFallbackSelected')
-       where d.pass_id = any(%(passes)s) order by d.pass_id, d.ordinal""",
+LOCAL_SLOTS = Statement(
+    "audit-local-slots",
+    "what the events of some jobs' paid exceptions say of local slots",
+    """select run_id, data -> 'local_slots' as told from ledger
+       where job_id = any(%(jobs)s) and kind in ('EngineOverflowSelected', 'PaidFallbackSelected')""",
 )
 
 
@@ -80,15 +79,11 @@ def breaches(connection: Connection, check: Check) -> list[str]:
     return [check.words.format(**row._mapping) for row in check.statement.all(connection, **values)]  # noqa: SLF001
 
 
-def paid_passes(connection: Connection) -> list[int]:
+def replayed_passes(connection: Connection) -> list[int]:
     """The passes to replay, oldest first."""
-    return [row.pass_id for row in PAID_PASSES.all(connection)]
+    return [row.pass_id for row in REPLAYED_PASSES.all(connection, latest=REPLAYED)]
 
 
-def passes(connection: Connection, ids: Sequence[int]) -> list[tuple[Any, list[Row[Any]]]]:
-    """Of some passes the world each began with, and its decisions in order."""
-    wanted = list(ids)
-    decisions: dict[int, list[Row[Any]]] = {each: [] for each in wanted}
-    for row in DECISIONS.all(connection, passes=wanted):
-        decisions[row.pass_id].append(row)
-    return [(row.world, decisions[row.id]) for row in WORLDS.all(connection, passes=wanted)]
+def local_slots(connection: Connection, jobs: Sequence[int]) -> dict[int, Any]:
+    """By run, what the event of its paid exception says of local slots."""
+    return {row.run_id: row.told for row in LOCAL_SLOTS.all(connection, jobs=list(jobs))} if jobs else {}

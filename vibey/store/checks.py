@@ -192,10 +192,12 @@ ZERO = Statement(
     "select pool, sum(credit) as total from credits group by pool having sum(credit) <> 0 order by 1 limit %(limit)s",
 )
 _MOVES = """with moves as (
-         select d.id, step ->> 0 as pool, m.member, (step -> 4 ->> (m.n - 1)::int)::bigint as share,
-                (step -> 5 ->> (m.n - 1)::int)::bigint as before, m.member = step ->> 6 as chosen
-         from decisions d cross join lateral jsonb_array_elements(d.trace -> 'steps') step
-         cross join lateral jsonb_array_elements_text(step -> 3) with ordinality m(member, n))"""
+         select d.id, drawn.class ->> 0 as pool, m.member, (drawn.class -> 4 ->> (m.n - 1)::int)::bigint as share,
+                (step -> 1 ->> (m.n - 1)::int)::bigint as before, m.member = step ->> 2 as chosen
+         from decisions d join passes p on p.id = d.pass_id
+         cross join lateral jsonb_array_elements(d.trace -> 'steps') step
+         cross join lateral (select p.classes -> (step ->> 0)::int as class) drawn
+         cross join lateral jsonb_array_elements_text(drawn.class -> 3) with ordinality m(member, n))"""
 CREDITS = Statement(
     "audit-credits",
     "credits that are not the shares ever offered less the picks",
@@ -225,6 +227,20 @@ PICKS = Statement(
     """select e.name as engine, e.selected_count as picks, coalesce(r.n, 0) as runs
        from engines e left join (select engine, count(*) as n from runs group by engine) r on r.engine = e.name
        where e.selected_count <> coalesce(r.n, 0) order by 1 limit %(limit)s""",
+)
+DECIDED = Statement(
+    "audit-decided",
+    "runs without the one decision that made them, and grants without their run",
+    """with made as (
+         select run_id, count(*) as n, min(job_id) as job_id, min(attempt) as attempt, min(engine) as engine,
+                min(outcome) as outcome
+         from decisions where job_id is not null group by run_id)
+       select coalesce(r.id, d.run_id) as run, coalesce(d.n, 0) as decisions, r.engine, r.why, d.engine as decided,
+              d.outcome
+       from runs r full join made d on d.run_id = r.id
+       where (d.n, d.job_id, d.attempt, d.engine, d.outcome)
+             is distinct from (1, r.job_id, r.attempt, r.engine, r.why)
+       order by 1 limit %(limit)s""",
 )
 # A trigger's type is a set of bits: 8 delete, 16 update, 32 truncate.
 GUARD = Statement(
@@ -313,5 +329,6 @@ CHECKS = (
     Check("I8", GUARD, "nothing keeps the ledger of database {database} from being changed"),
     Check("I8", MOVES, "event {event} moves job {job} by {kind} from {before}"),
     Check("I8", LEADS, "job {job} is {state}, but its events lead to {led}"),
+    Check("I9", DECIDED, "run {run} ({why} on {engine}) has {decisions} decisions ({outcome} on {decided})"),
     Check("I12", DAYS, "event {event} of {at} is counted for {day}"),
 )

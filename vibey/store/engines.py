@@ -31,10 +31,7 @@ LOCK_FREE = Statement(
         from engines where {_POOL_FILTER} order by name for no key update skip locked""",  # noqa: S608  constant
     prepared=True,
 )
-FACTS = Statement(
-    "engine-facts",
-    "lock accounts and read all routing knows of some locked engines, so that the count of live runs is exact",
-    """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
+_FACTS = """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
               e.enabled and not e.paused as enabled, e.installed, e.conformant, a.login_ok,
               coalesce(e.busy_until > clock_timestamp(), false) as busy,
               coalesce(e.demoted_until > clock_timestamp(), false) as demoted,
@@ -50,8 +47,21 @@ FACTS = Statement(
        from engines e join accounts a on a.name = e.account
        left join (select engine, count(*)::int as n from runs where ended_at is null and engine = any(%(names)s)
                   group by engine) live on live.engine = e.name
-       where e.name = any(%(names)s) order by a.name, e.name for no key update of a""",
+       where e.name = any(%(names)s) order by a.name, e.name"""
+FACTS = Statement(
+    "engine-facts",
+    "lock accounts and read all routing knows of some locked engines, so that the count of live runs is exact",
+    f"{_FACTS} for no key update of a",
     prepared=True,
+)
+GLANCE = Statement(
+    "engine-glance", "all routing knows of some engines, without its locks: as good as the moment it is read", _FACTS
+)
+COMING = Statement(
+    "engine-coming",
+    "the instants at which some engines come back by themselves: their circuit's next trial, their server's next try",
+    """select e.name, e.account, e.busy_until, case when a.open_reason is not null then a.probe_at end as probe_at
+       from engines e join accounts a on a.name = e.account where e.name = any(%(names)s) order by e.name""",
 )
 SET_PROBE = Statement(
     "account-set-probe",
@@ -101,6 +111,22 @@ SET_PAUSED = Statement(
     "pause or resume an engine",
     "update engines set paused = %(paused)s where name = %(engine)s and configured returning name",
 )
+SET_DEMOTED = Statement(
+    "engine-set-demoted",
+    "let one engine serve last for a while, or no more",
+    """update engines set demoted_until = clock_timestamp() + %(seconds)s::float * interval '1 second'
+       where name = %(engine)s and configured returning name, demoted_until""",
+)
+DEMOTE_ACCOUNT = Statement(
+    "engine-demote-account",
+    "let an account's engines serve last while its quota is nearly spent; a longer such time stands",
+    """with held as materialized (
+         select name from engines where account = %(account)s order by name for no key update),
+       due as materialized (select clock_timestamp() + %(ms)s * interval '1 millisecond' as until)
+       update engines e set demoted_until = due.until from held, due
+       where e.name = held.name and e.configured and coalesce(e.demoted_until < due.until, true)
+       returning e.name, e.demoted_until""",
+)
 RESET_ENGINE = Statement(
     "engine-reset",
     "forget what keeps an engine out",
@@ -118,7 +144,7 @@ RESET_ACCOUNT = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A pool's engines and how full they are, read under their locks."""
+    """A pool's engines and how full they are, read under their locks if they are to be routed to."""
 
     engines: tuple[EngineFacts, ...]
     usage: Usage
@@ -134,14 +160,22 @@ def lock(connection: Connection, names: Sequence[str] | None, *, wait: bool) -> 
     return [row.name for row in locked] if locked and len(locked) == locked[0].everything else None
 
 
-def fleet(connection: Connection, names: Sequence[str], *, presence_ms: int, half_life_ms: int) -> Fleet:
-    """The facts of these engines, which are locked, in declared order; locks their accounts."""
-    locked = FACTS.all(connection, names=list(names), presence_ms=presence_ms)
-    rows = sorted(locked, key=lambda row: (row.ordinal, row.name))
+def fleet(
+    connection: Connection, names: Sequence[str], *, presence_ms: int, half_life_ms: int, locking: bool = True
+) -> Fleet:
+    """The facts of these engines, which are locked, in declared order; locks their accounts. All that if `locking`."""
+    statement = FACTS if locking else GLANCE
+    found = statement.all(connection, names=list(names), presence_ms=presence_ms)
+    rows = sorted(found, key=lambda row: (row.ordinal, row.name))
     engines = tuple(_facts(row, half_life_ms) for row in rows)
     in_use = {row.name: row.in_use for row in rows}
     probing = frozenset(row.account for row in rows if row.probing)
     return Fleet(engines, Usage(in_use, probing), max((row.now_ms for row in rows), default=0))
+
+
+def coming(connection: Connection, names: Sequence[str]) -> Sequence[Row[Any]]:
+    """Of each of these engines its `account`, `probe_at` and `busy_until`, None where nothing is to come."""
+    return COMING.all(connection, names=list(names))
 
 
 def _facts(row: Row[Any], half_life_ms: int) -> EngineFacts:

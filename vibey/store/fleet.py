@@ -59,7 +59,7 @@ POOLS = Statement(
     """select name, definition, null as kind, null::bigint as factor, null::bigint as until_ms, null as note
        from pools where definition is not null
        union all
-       select member, null, kind, factor, (extract(epoch from expires_at) * 1000)::bigint, note
+       select member, null, kind, factor, trunc(extract(epoch from expires_at) * 1000)::bigint, note
        from adjustments where expires_at > statement_timestamp()
        order by name, kind desc""",
     prepared=True,

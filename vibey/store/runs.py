@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from vibey.domain.outcome import Success
     from vibey.domain.selection import SessionKey
+    from vibey.store.decisions import Recorded
 
 # Up to so many rows, planning a grant takes longer than carrying it out.
 FEW = 50
@@ -30,10 +31,11 @@ GRANT = Statement(
     "carry out a pass: runs, decisions, events, job states and the rotation, all at once; jobs and engines are locked",
     """with rows as materialized (
          select * from json_to_recordset(%(rows)s::json) as r(
-           n int, job_id bigint, engine text, account text, attempt int, outcome text, tier text,
-           requirement json, trace json, counted boolean, notes json)),
+           n int, job_id bigint, key bigint, engine text, account text, attempt int, asked int, outcome text,
+           tier text, trace json, counted boolean, notes json)),
        pass as (
-         insert into passes (pool, world) values (%(pool)s, %(world)s::jsonb) returning id),
+         insert into passes (pool, world, asked, classes)
+         values (%(pool)s, %(world)s::jsonb, %(asked)s::jsonb, %(classes)s::jsonb) returning id),
        granted as (
          insert into runs (job_id, engine, account, attempt, why, counted, due_at, lease_expires_at)
          select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted, j.due_at,
@@ -45,9 +47,11 @@ GRANT = Statement(
          from granted g join rows r using (job_id) where j.id = g.job_id
          returning j.id, j.project_id),
        decided as (
-         insert into decisions (pass_id, ordinal, job_id, run_id, attempt, outcome, engine, tier, requirement, trace)
-         select pass.id, r.n, r.job_id, g.id, r.attempt, r.outcome, r.engine, r.tier, r.requirement, r.trace
-         from pass, rows r join granted g using (job_id) order by r.n),
+         insert into decisions (pass_id, ordinal, job_id, requirement_key, run_id, attempt, asked, outcome, engine,
+                                tier, trace)
+         select pass.id, r.n, r.job_id, r.key, g.id, r.attempt, r.asked, r.outcome, r.engine, r.tier, r.trace
+         from pass, rows r left join granted g using (job_id)
+         where g.id is not null or r.job_id is null order by r.n),
        noted as (
          insert into ledger (kind, project_id, job_id, run_id, engine, data)
          select 'RunGranted', m.project_id, r.job_id, g.id, r.engine,
@@ -232,51 +236,23 @@ LIVE = Statement(
     "whether some (run, token) pairs are still unended",
     """select r.id, r.token from runs r where r.id = any(%(runs)s) and r.ended_at is null""",
 )
-SESSIONS = Statement(
-    "session-recall",
-    "the members that classes of some pools remember for some sessions",
-    """select pool, class, session, member from sessions
-       where session = any(%(sessions)s) and pool = any(%(pools)s) and expires_at > clock_timestamp()
-       order by pool, class, session""",
-)
 KEEP_WARM = Statement(
     "session-keep",
     "a run of a session ended well: what is remembered of it holds on from now",
     """update sessions set expires_at = clock_timestamp() + %(ttl_s)s * interval '1 second'
        where session = %(session)s and expires_at > clock_timestamp()""",
 )
-LOCK_CREDITS = Statement(
-    "credit-lock",
-    "lock and read the rotation's state of some pools",
-    """select pool, member, credit from credits where pool = any(%(pools)s)
-       order by pool, member for no key update""",
-    prepared=True,
-)
-SET_GROUPS = Statement(
-    "group-set",
-    "note why some groups wait",
-    """insert into group_states (pool, requirement_key, reason)
-       select %(pool)s, key, reason from json_to_recordset(%(rows)s::json) as r(key bigint, reason text)
-       on conflict (pool, requirement_key) do update set reason = excluded.reason, since = clock_timestamp()""",
-)
-CLEAR_GROUPS = Statement(
-    "group-clear",
-    "forget why some groups waited",
-    "delete from group_states where pool = %(pool)s and requirement_key = any(%(keys)s)",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What a pass decided: the world it started from, its assignments, and the rotation after it.
+    """What a pass decided, and the rotation after it.
 
-    `rows` are JSON, one per assignment (see GRANT). `credits` are by (pool, member); they and `expected`, the shares
-    offered to each engine, are in units of 10^-12 of a pick. `sessions` are the members to be remembered.
+    `credits` are by (pool, member); they and `expected`, the shares offered to each engine, are in units of 10^-12 of
+    a pick. `sessions` are the members to be remembered.
     """
 
-    pool: str
-    world: dict[str, Any]
-    rows: Sequence[str]
+    record: Recorded
     credits: dict[tuple[str, str], int]
     picks: dict[str, int]
     expected: dict[str, int]
@@ -330,19 +306,22 @@ def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
 def grant(
     connection: Connection, grants: Grants, lease_ms: int, session_s: int, day: date | None
 ) -> Sequence[Row[Any]]:
-    """Carry out a pass's assignments; returns `id`, `token`, `job_id`, `engine` of each run made.
+    """Carry out a pass's assignments, record it; returns `id`, `token`, `job_id`, `engine` of each run made.
 
     `session_s` is how long sessions are remembered, `day` the UTC day whose cap the units among them are taken from.
     """
     credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
     picks = grants.picks
     counts = [{"name": name, "picks": picks.get(name, 0), "expected": share} for name, share in grants.expected.items()]
-    statement = GRANT_FEW if len(grants.rows) <= FEW else GRANT
+    record = grants.record
+    statement = GRANT_FEW if len(record.rows) <= FEW else GRANT
     return statement.all(
         connection,
-        pool=grants.pool,
-        world=json.dumps(grants.world),
-        rows=f"[{','.join(grants.rows)}]",
+        pool=record.pool,
+        world=record.world,
+        asked=record.asked,
+        classes=record.classes,
+        rows=f"[{','.join(record.rows)}]",
         credits=json.dumps(credits),
         counts=json.dumps(counts),
         sessions=json.dumps(
@@ -387,24 +366,3 @@ def lock_expired(connection: Connection, lease_ms: int, limit: int = 500) -> lis
     if not jobs:
         return []
     return [Expired(row) for row in LOCK_EXPIRED.all(connection, jobs=jobs)]
-
-
-def locked_credits(connection: Connection, pools: Sequence[str]) -> dict[tuple[str, str], int]:
-    """The rotation's state of some pools, locked."""
-    rows = LOCK_CREDITS.all(connection, pools=list(pools))
-    return {(row.pool, row.member): row.credit for row in rows}
-
-
-def recalled(connection: Connection, pools: Sequence[str], sessions: Sequence[str]) -> dict[SessionKey, str]:
-    """What classes of these pools remember of these sessions."""
-    rows = SESSIONS.all(connection, pools=list(pools), sessions=list(sessions))
-    return {(pool, label, session): member for pool, label, session, member in map(tuple, rows)}
-
-
-def note_groups(connection: Connection, pool: str, reasons: dict[int, str], cleared: Sequence[int]) -> None:
-    """Write why groups wait, and forget it for those that do not any more."""
-    if reasons:
-        rows = [{"key": key, "reason": reason} for key, reason in reasons.items()]
-        SET_GROUPS.run(connection, pool=pool, rows=json.dumps(rows))
-    if cleared:
-        CLEAR_GROUPS.run(connection, pool=pool, keys=list(cleared))

@@ -32,7 +32,8 @@ JOB = Statement(
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.effort, j.effort_now, j.capabilities, j.excluded,
               j.avoided, j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
               j.not_before, j.held_at, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result,
-              j.created_at, j.ended_at, g.reason as group_reason,
+              j.created_at, j.ended_at, j.requirement_key, j.affinity, g.reason as group_reason,
+              g.since as group_since, clock_timestamp() as now,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at
        from jobs j join projects p on p.id = j.project_id
        left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
@@ -59,10 +60,13 @@ OUTPUT = Statement(
 RUN_ENDED = Statement("view-run-ended", "whether a run has ended", "select ended_at from runs where id = %(run)s")
 ENGINES = Statement(
     "view-engines",
-    "every configured engine: how it is, how full, and what it was picked for",
+    "every configured engine: how it is, how full, and what it was picked for, and when last",
     """select e.name, e.account, e.kind, e.tier, e.slots, e.weight, e.enabled, e.paused, e.installed, e.conformant,
               e.detail, e.selected_count, e.expected, a.login_ok, a.open_reason, a.probe_at, a.probes,
-              a.failures_in_a_row, a.failure, coalesce(e.busy_until > clock_timestamp(), false) as busy,
+              a.failures_in_a_row, a.failure, a.ramp, coalesce(e.busy_until > clock_timestamp(), false) as busy,
+              e.demoted_until, coalesce(e.demoted_until > clock_timestamp(), false) as demoted, e.selected_at,
+              (select extract(epoch from clock_timestamp() - coalesce(e.selected_at, i.created_at))::float / 86400
+               from installation i where i.id = 1) as idle_days,
               (extract(epoch from a.probe_at) * 1000)::bigint as probe_at_ms,
               (extract(epoch from a.failure_at) * 1000)::bigint as failure_at_ms,
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,

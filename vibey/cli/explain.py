@@ -1,0 +1,164 @@
+"""`vibey explain`: why a job ran where it did, or why not yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vibey.cli import output, session
+from vibey.cli.command import Command, json_option
+from vibey.cli.output import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import Console
+
+VERDICTS = {
+    "chosen": "chosen",
+    "lost": "lost",
+    "passed_over": "passed over",
+    "not_offered": "not offered",
+    "full": "full",
+    "excluded": "excluded",
+}
+ENGINES = (
+    Column("ENGINE", wide=True),
+    Column("TIER"),
+    Column("VERDICT"),
+    Column("WEIGHT", right=True),
+    Column("WHY", wide=True),
+)
+MEMBERS = (
+    Column("MEMBER", wide=True),
+    Column("SHARE", right=True),
+    Column("CREDIT", right=True),
+    Column("AFTER", right=True),
+    Column(""),
+)
+ONE = "1"
+# Labels stand below one another in all the lists of facts, whose longest is this.
+LABELS = len("backoff until")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "vibey explain 17             the latest run of job 17, or why it has not started",
+        "vibey explain 17 --all       every run of it",
+        "vibey explain 17 --json",
+    ),
+)
+@click.argument("job_id", type=int, metavar="JOB")
+@click.option("--all", "every_run", is_flag=True, help="Every run of the job, latest first; default: the latest.")
+@json_option
+def explain(job_id: int, *, every_run: bool, as_json: bool) -> None:
+    """Explain why a job ran where it did, or why it has not started.
+
+    A run is explained from what was recorded when it was granted: the grounds, the way through the pools, and what
+    became of every engine. For a queued job: what each engine lacks now, and the earliest start that is known.
+    """
+    from vibey.services.explain import explain as explained
+
+    with session.installation() as installation:
+        found = explained(installation, job_id, every_run=every_run)
+    if as_json:
+        output.print_json(found)
+        return
+    screen = output.console()
+    _facts(
+        screen,
+        {
+            "job": f"{found['job_id']} in project {found['project']}, pool {found['pool']}",
+            "state": f"{found['state']}, attempt {found['attempt']} of {found['max_attempts']}",
+            "reason": found["reason"],
+        },
+    )
+    if found["waiting"]:
+        _show_waiting(screen, found["waiting"])
+    for run in found["runs"]:
+        _show_run(screen, run)
+    screen.print(f"as of {output.clock(found['as_of'])} UTC", style="dim")
+
+
+def _show_waiting(screen: Console, waiting: Mapping[str, Any]) -> None:
+    earliest, decided = waiting["earliest"], waiting["decision"]
+    start = f"{output.clock(earliest['at'])} UTC: {earliest['words']}" if earliest["at"] else earliest["words"]
+    facts = {"earliest": start}
+    facts |= {name: f"{output.clock(waiting[key])} UTC" for name, key in _INSTANTS if waiting[key]}
+    if decided:
+        doubt = "" if decided["reproduced"] else " (vibey replay comes to something else)"
+        facts["decided"] = f"{output.clock(decided['at'])} UTC, {decided['outcome']}: {decided['words']}{doubt}"
+    _facts(screen, facts)
+    screen.print()
+    screen.print(output.table(ENGINES, map(_engine, waiting["engines"])))
+
+
+_INSTANTS = (("held since", "held_since"), ("backoff until", "backoff_until"), ("deadline", "deadline_at"))
+
+
+def _show_run(screen: Console, run: Mapping[str, Any]) -> None:
+    screen.print()
+    facts = {
+        "run": f"{run['run_id']} on {run['engine']} ({run['why']}), attempt {run['attempt']}, {run['state']}",
+        "granted": f"{output.clock(run['granted_at'])} UTC",
+    }
+    if not run["reproduced"]:
+        _facts(screen, {**facts, "unexplained": run["problem"]})
+        return
+    waived = "; an exclusion was waived, as it would have left the tier empty" if run["grounds"]["waived"] else ""
+    _facts(screen, {**facts, "because": f"{run['grounds']['because']}{waived}"})
+    for step in run["walk"]:
+        _show_step(screen, step)
+    screen.print()
+    screen.print(output.table(ENGINES, map(_engine, run["engines"])))
+
+
+def _show_step(screen: Console, step: Mapping[str, Any]) -> None:
+    skipped = "".join(f", {_class(each['class'])} skipped ({_FOUND[each['found']]})" for each in step["skipped"])
+    which = f", {_class(step['class'])}" if step["class"] else ""
+    head = f"{step['pool']} ({step['select']}{skipped}{which}) → {step['chosen']}, {_TURNS[step['turn']]}"
+    _facts(screen, {"pool": head})
+    if step["turn"] != "only":
+        screen.print(output.table(MEMBERS, _members(step)))
+
+
+_FOUND = {"closed": "nothing offered there", "full": "full"}
+_TURNS = {
+    "only": "the only one free",
+    "drawn": "drawn",
+    "sticky": "the session's own",
+    "yielded": "drawn, the session's own being full",
+}
+
+
+def _class(label: str) -> str:
+    demoted = label.startswith("~")
+    return f"class {label.removeprefix('~') or 'all'}{', demoted' if demoted else ''}"
+
+
+def _members(step: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    for each in step["members"]:
+        mark = "chosen" if each["member"] == step["chosen"] else ""
+        before, after = f"{each['credit_before']:+.3f}", f"{each['credit_after']:+.3f}"
+        yield each["member"], f"{each['share']:.3f}", before, after, mark
+
+
+def _engine(each: Mapping[str, Any]) -> tuple[object, ...]:
+    notes = [note for note in (_factors(each["factors"]), "demoted" if each["demoted"] else "") if note]
+    told = f"{each['detail']} ({', '.join(notes)})" if notes else each["detail"]
+    return each["engine"], each["tier"], VERDICTS[each["verdict"]], f"{each['weight']:.3g}", told
+
+
+def _factors(factors: Mapping[str, Any]) -> str:
+    """What the weight is the product of, if anything but its base takes part."""
+    parts = [f"{each['kind']} {each['factor']:g}" for each in factors["layers"]]
+    soft = {name: f"{factors[name]:.3g}" for name in ("health", "fidelity", "cost", "affinity")}
+    parts += [f"{name} {value}" for name, value in soft.items() if value != ONE]
+    return f"weight {factors['base']:g} × {' × '.join(parts)}" if parts else ""
+
+
+def _facts(screen: Console, facts: Mapping[str, object]) -> None:
+    rows = [(name.ljust(LABELS), value) for name, value in facts.items()]
+    screen.print(output.table((Column(""), Column("", wide=True)), rows, headed=False))

@@ -1,0 +1,131 @@
+"""Kind `openai`: any server that speaks the OpenAI API (Ollama, vLLM, llama.cpp, a gateway), one completion a job.
+
+`vibey.engines.chat` asks, in a supervised process that gets the key through its environment only. What effort
+adds are fields of the request: `efforts = { high = ["reasoning_effort=high", "max_tokens=8000"] }`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from vibey.domain.effort import achieved
+from vibey.domain.errors import InvalidInput
+from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
+from vibey.engines.chat import KEY_VARIABLE, ORDER_VARIABLE, Order
+from vibey.engines.contract import Context, Description, EngineConfig, Health, Job, RunSteps
+from vibey.engines.environment import allowed, check_extras
+from vibey.engines.handover import Handover, LastLine, outcome_of
+from vibey.engines.modelserver import look
+from vibey.engines.ours import import_path, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEFAULT_SILENCE_SECONDS = 600.0
+_OURS = frozenset({"messages", "model", "stream", "stream_options"})
+_LARGEST_KEY = 16 * 1024
+_MILLION = 1_000_000
+
+
+class OpenAIEngine:
+    """An adapter for a model server."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        if not config.base_url:
+            raise InvalidInput(f"engine.{config.name}.base_url", config.base_url, "the address of a model server")
+        if urlsplit(config.base_url).username is not None:
+            raise InvalidInput(f"engine.{config.name}.base_url", "a login in an address", "api_key_env or api_key_file")
+        if not config.model:
+            raise InvalidInput(f"engine.{config.name}.model", config.model, "the name of a model the server has")
+        check_extras(config.name, config.env)
+        self._config = config
+        self._base_url = config.base_url
+        self._model = config.model
+        self._fields = {effort: _fields(config.name, extra) for effort, extra in config.efforts.items()}
+
+    def describe(self) -> Description:
+        """The efforts and prices the operator declared."""
+        config = self._config
+        return Description(
+            config.kind, config.capabilities, tuple(sorted(config.efforts)), config.price_in, config.price_out
+        )
+
+    def doctor(self) -> Health:
+        """Whether the server lists the model, by `GET /models`; never a completion. Kept for a minute."""
+        try:
+            key = key_of(self._config)
+        except InvalidInput as error:
+            return Health(installed=True, logged_in=False, detail=str(error), fix=f"set {error.field}")
+        return look(self._config.name, self._base_url, self._model, key, allowed(os.environ, self._config.env))
+
+    def run(self, job: Job, context: Context) -> RunSteps:
+        """Ask, in a child process."""
+        try:
+            key = key_of(self._config)
+        except InvalidInput as error:
+            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
+        effort = achieved(job.effort, tuple(self._config.efforts))
+        silence = self._config.stall_seconds or DEFAULT_SILENCE_SECONDS
+        order = Order(self._base_url, self._model, self._fields.get(effort, {}), silence)
+        handover = Handover.prepare(self._config, job, context.directory)
+        handover.environment.update({**import_path(), ORDER_VARIABLE: order.packed(), KEY_VARIABLE: key})
+        handover = replace(handover, secrets=(*handover.secrets, key))
+        process = handover.spawn(context, program("vibey.engines.chat"))
+        last = LastLine()
+        for line in process.lines():
+            progress = last.take(line)
+            if progress is not None:
+                yield progress
+        outcome = outcome_of(process.wait(), "vibey.engines.chat", last.text, handover.report())
+        return self._priced(outcome)
+
+    def _priced(self, outcome: Outcome) -> Outcome:
+        price_in, price_out = self._config.price_in, self._config.price_out
+        if outcome.cost_usd is not None or outcome.tokens_in is None or (price_in is None and price_out is None):
+            return outcome
+        spent = outcome.tokens_in * (price_in or Decimal(0)) + (outcome.tokens_out or 0) * (price_out or Decimal(0))
+        return replace(outcome, cost_usd=spent / _MILLION)
+
+
+def key_of(config: EngineConfig) -> str:
+    """The engine's key, empty if it has none; InvalidInput names the variable or file that should hold it."""
+    if config.api_key_env:
+        value = os.environ.get(config.api_key_env, "")
+        return _usable(value, config.api_key_env, "the key, in the worker's environment")
+    if config.api_key_file:
+        return _usable(_contents(config.api_key_file), str(config.api_key_file), "a file with nothing but the key")
+    return ""
+
+
+def _contents(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_KEY).decode("ascii", "replace")
+    except OSError as error:
+        raise InvalidInput(str(path), error.strerror, "a readable file that holds the key") from None
+
+
+def _usable(value: str, where: str, expected: str) -> str:
+    key = value.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        # The value itself is nobody's to read.
+        raise InvalidInput(where, f"{len(value)} characters", expected)
+    return key
+
+
+def _fields(engine: str, arguments: tuple[str, ...]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for argument in arguments:
+        name, separator, text = argument.partition("=")
+        if not separator or not name.isidentifier() or name in _OURS:
+            raise InvalidInput(f"engine.{engine}.efforts", argument, "a field of the request, as max_tokens=8000")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found

@@ -1,0 +1,328 @@
+"""The child process that makes a run's tree and takes home what became of it. Argument: `prepare`, `collect`, `bring`.
+
+What to do arrives as one JSON object on standard input; the answer is a report in `VIBEY_RESULT_FILE`. Each step
+is supervised like the work itself, so a lost lease or a cancel ends it, whatever it is at.
+
+The objects of the source are borrowed, not copied: the tree's repository names the source's object folder as its
+alternate. While the run is on, a reference of ours in the source (`refs/vibey/…`) keeps its base and all that
+leads to it from every `gc`. That costs a reference, where a copy would cost the size of the repository each time.
+
+After the work, nothing it could have written to is trusted. Its `.git` is read as a store of objects and one line
+of text, never as a configuration: `collect` stages and commits with a repository it has just made. `bring` packs
+what is new, has git check it object by object on its way into the source, and only then moves the one reference,
+in one step. A process killed before that leaves the source as it was, but for objects nobody names, which `gc`
+removes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vibey.engines.calling import DeclaredFailure, EngineFault
+from vibey.engines.git import Git, GitFailed, fresh
+from vibey.engines.ours import write_report
+from vibey.engines.removal import remove
+from vibey.engines.source import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Document = dict[str, Any]
+
+LARGEST_GROWTH = 1024 * 1024 * 1024
+KEPT_FILE = "kept.json"
+OWN_BRANCHES = "refs/heads/vibey/"
+_KEPT = re.compile(r"refs/vibey/[0-9a-f]{12}/run-\d+")
+_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_HEAD = re.compile(r"refs/[\w./+@-]{1,200}")
+_STALE_LOCK_SECONDS = 600
+_MIB = 1024 * 1024
+_TREE_SETTINGS = """\
+[core]
+\thooksPath = /dev/null
+\tfsmonitor = false
+[credential]
+\thelper =
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[submodule]
+\trecurse = false
+"""
+
+
+def prepare(order: Document) -> Document:
+    """Make the tree: the base commit checked out on the job's branch, in a repository of its own."""
+    tree, control = Path(order["tree"]), Path(order["control"])
+    source = opened(Path(order["repo"]), [Path(root) for root in order["roots"]])
+    git = Git(source.repository)
+    base = _commit(git, order["ref"])
+    if base is None:
+        raise DeclaredFailure(f"{order['repo']} has no commit {order['ref']!r}")
+    object_format = git.line("rev-parse", "--show-object-format")
+    _check_space(control, sum(_sizes(git, base).values()), order["min_free"])
+    _keep(control, git, order["keep"], base)
+    own = fresh(
+        tree / ".git", bare=False, object_format=object_format, alternates=(source.objects,), shallow=source.shallow
+    )
+    own("config", "user.name", order["author"])
+    own("config", "user.email", order["email"])
+    with (tree / ".git" / "config").open("a", encoding="utf-8") as file:
+        file.write(_TREE_SETTINGS)
+    replace(own, tree=tree)("checkout", "--quiet", "-b", order["branch"], base, "--")
+    return {
+        "base": base,
+        "repository": str(source.repository),
+        "objects": str(source.objects),
+        "format": object_format,
+        "shallow": source.shallow.decode("ascii", "replace"),
+    }
+
+
+def collect(order: Document) -> Document:
+    """Commit what the work left: `commit` is None if nothing has changed."""
+    tree, base = Path(order["tree"]), order["base"]
+    _tame(tree)
+    git = _trusted(order, "collected.git", _own_objects(tree))
+    parent = _tip(tree / ".git", git, base)
+    work = replace(git, tree=tree)
+    work("read-tree", parent)
+    _check_growth(work, order)
+    work("add", "--all")
+    staged = work.line("write-tree")
+    commit = (
+        parent if staged == git.line("rev-parse", f"{parent}^{{tree}}") else _committed(work, order, staged, parent)
+    )
+    if commit == base:
+        return {"commit": None}
+    return {"commit": commit, "diffstat": _diffstat(git, base, commit)}
+
+
+def bring(order: Document) -> Document:
+    """Take the commit home as `reference`; with none, only drop the job's own `stale` references."""
+    source = Git(Path(order["repository"]))
+    taken = {order["reference"], *order["stale"]} & _checked_out(source)
+    if order["commit"] is not None:
+        if order["reference"] in taken:
+            name = order["reference"].removeprefix("refs/heads/")
+            raise DeclaredFailure(f"{name} is checked out in {order['repository']}, and is left alone; switch it away")
+        _transfer(order)
+        _unlock(source, order["reference"])
+        source("update-ref", "--no-deref", order["reference"], order["commit"])
+    for reference in order["stale"]:
+        if reference not in taken:
+            source("update-ref", "--no-deref", "-d", reference)
+    return {}
+
+
+def release(control: Path) -> None:
+    """Let go of the base that a run holds in its source, as its folder says; nothing is raised."""
+    try:
+        kept = json.loads((control / KEPT_FILE).read_text(encoding="utf-8"))
+        drop(str(kept["repository"]), str(kept["reference"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+
+
+def drop(repository: str, reference: str) -> None:
+    """Remove a reference that keeps a base, and no other kind; nothing is raised."""
+    if _KEPT.fullmatch(reference) and Path(repository).is_dir():
+        with suppress(GitFailed, OSError):
+            Git(Path(repository), patience=10.0)("update-ref", "--no-deref", "-d", reference)
+
+
+def _keep(control: Path, git: Git, reference: str, base: str) -> None:
+    # Written down first: whoever cleans up after us must know of the reference before it exists.
+    kept = json.dumps({"repository": str(git.repository), "reference": reference})
+    (control / KEPT_FILE).write_text(kept, encoding="utf-8")
+    git("update-ref", "--no-deref", reference, base)
+
+
+def _commit(git: Git, name: str) -> str | None:
+    try:
+        return git.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except GitFailed:
+        return None
+
+
+def _trusted(order: Document, name: str, more: tuple[Path, ...]) -> Git:
+    """A new repository of our own that sees the source's objects and the work's."""
+    repository = Path(order["control"]) / name
+    remove(repository)
+    alternates = (Path(order["objects"]), *more)
+    shallow = order["shallow"].encode()
+    return fresh(repository, bare=True, object_format=order["format"], alternates=alternates, shallow=shallow)
+
+
+def _tame(tree: Path) -> None:
+    """Make the tree readable to us, and plain: a repository within it would have git run its own affairs there."""
+    if tree.is_symlink() or not tree.is_dir():
+        raise DeclaredFailure("the work removed its tree")
+    left = [str(tree)]
+    while left:
+        folder = left.pop()
+        _permit(folder, 0o700)
+        for entry in list(os.scandir(folder)):
+            if entry.name.lower() == ".git":
+                if folder != str(tree):
+                    remove(Path(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    _permit(entry.path, 0o700)
+            elif entry.is_dir(follow_symlinks=False):
+                left.append(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                _permit(entry.path, 0o400)
+
+
+def _permit(path: str, wanted: int) -> None:
+    mode = os.lstat(path).st_mode
+    if mode & wanted != wanted:
+        os.chmod(path, (mode & 0o7777) | wanted)  # noqa: PTH101  (no Path for each of so many)
+
+
+def _own_objects(tree: Path) -> tuple[Path, ...]:
+    objects = tree / ".git" / "objects"
+    plain = objects.is_dir() and not (objects.is_symlink() or objects.parent.is_symlink())
+    return (objects,) if plain else ()
+
+
+def _tip(work: Path, git: Git, base: str) -> str:
+    """The last commit the work made itself, if it goes back to the base; else the base."""
+    tip = _head(work)
+    if tip is None or tip == base or not git.says("merge-base", "--is-ancestor", base, tip):
+        return base
+    return tip
+
+
+def _head(work: Path) -> str | None:
+    if work.is_symlink():
+        return None
+    said = _first_line(work / "HEAD").removeprefix("ref: ")
+    if _HASH.fullmatch(said):
+        return said
+    if not _HEAD.fullmatch(said) or ".." in said:
+        return None
+    loose = _first_line(work / said)
+    if _HASH.fullmatch(loose):
+        return loose
+    packed = _text(work / "packed-refs", 16 * _MIB)
+    found = (line.split(" ", 1)[0] for line in packed.splitlines() if line.endswith(f" {said}"))
+    return next((name for name in found if _HASH.fullmatch(name)), None)
+
+
+def _first_line(path: Path) -> str:
+    return _text(path, 4096).partition("\n")[0].strip()
+
+
+def _text(path: Path, most: int) -> str:
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _sizes(git: Git, commit: str) -> dict[bytes, int]:
+    """Bytes of each file of a commit."""
+    rows = (row.split(b"\t", 1) for row in git("ls-tree", "-r", "-l", "-z", commit).split(b"\0") if row)
+    return {path: int(facts.split()[3]) for facts, path in rows if facts.split()[3].isdigit()}
+
+
+def _check_growth(work: Git, order: Document) -> None:
+    assert work.tree is not None  # noqa: S101  (for the type checker: there is a tree to look at)
+    before = _sizes(work, order["base"])
+    others = work("ls-files", "-z", "--others", "--exclude-standard").split(b"\0")
+    grown = 0
+    for path in {*before, *filter(None, others)}:
+        try:
+            size = os.lstat(os.path.join(os.fsencode(work.tree), path)).st_size  # noqa: PTH118  (paths of bytes)
+        except OSError:
+            continue
+        grown += max(0, size - before.get(path, 0))
+    if grown > LARGEST_GROWTH:
+        most = LARGEST_GROWTH // _MIB
+        raise DeclaredFailure(f"the work wrote {grown // _MIB} MiB into its tree; at most {most} MiB are taken home")
+    _check_space(Path(order["control"]), grown, order["min_free"])
+
+
+def _check_space(folder: Path, needed: int, min_free: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed + min_free:
+        wanted = (needed + min_free) // _MIB
+        raise EngineFault(f"no space: {free // _MIB} MiB are free under {folder}, and {wanted} MiB are needed")
+
+
+def _committed(work: Git, order: Document, staged: str, parent: str) -> str:
+    person = {"NAME": order["author"], "EMAIL": order["email"]}
+    names = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in person.items()}
+    return replace(work, variables=names).line("commit-tree", "-p", parent, "-m", order["message"], staged)
+
+
+def _diffstat(git: Git, base: str, commit: str) -> Document:
+    options = ("--no-renames", "--no-ext-diff", "--no-textconv")
+    rows = [row.split(b"\t") for row in git("diff-tree", "-r", "-z", "--numstat", *options, base, commit).split(b"\0")]
+    counted = [row for row in rows if len(row) >= 3]
+    insertions = sum(int(row[0]) for row in counted if row[0].isdigit())
+    deletions = sum(int(row[1]) for row in counted if row[1].isdigit())
+    return {"files": len(counted), "insertions": insertions, "deletions": deletions}
+
+
+def _checked_out(source: Git) -> set[str]:
+    lines = source("worktree", "list", "--porcelain").decode("utf-8", "replace").splitlines()
+    return {line.removeprefix("branch ") for line in lines if line.startswith("branch ")}
+
+
+def _transfer(order: Document) -> None:
+    """Put what the commit adds to its base into the source, checked. Nothing names it there yet."""
+    collected = Path(order["control"]) / "collected.git" / "objects"
+    git = _trusted(order, "bring.git", (collected, *_own_objects(Path(order["tree"]))))
+    wanted = f"{order['commit']}\n^{order['base']}\n".encode()
+    place = Path(order["control"]) / "bring"
+    name = git("pack-objects", "--revs", "--quiet", "--delta-base-offset", str(place), given=wanted).decode().strip()
+    pack = place.with_name(f"bring-{name}.pack")
+    _check_space(Path(order["objects"]), pack.stat().st_size, order["min_free"])
+    replace(git, objects=Path(order["objects"]))("index-pack", "--stdin", "--strict", stdin=pack)
+
+
+def _unlock(source: Git, reference: str) -> None:
+    """Remove the lock of a process that was killed in the act: only the job's one run writes its reference."""
+    lock = Path(source.line("rev-parse", "--git-path", f"{reference}.lock"))
+    try:
+        if time.time() - lock.lstat().st_mtime > _STALE_LOCK_SECONDS:
+            lock.unlink()
+    except OSError:
+        return
+
+
+STEPS: dict[str, Callable[[Document], Document]] = {"prepare": prepare, "collect": collect, "bring": bring}
+
+
+def main(step: str) -> int:
+    """Exit status 0: the report says how it went."""
+    order = json.load(sys.stdin)
+    report: Document
+    try:
+        report = {"result": STEPS[step](order)}
+    except DeclaredFailure as declared:
+        report = {"failure": declared.document()}
+    except (GitFailed, OSError) as error:
+        fault = EngineFault if "No space left on device" in str(error) else DeclaredFailure
+        report = {"failure": fault(f"workspace: {error}").document()}
+    write_report(Path(os.environ["VIBEY_RESULT_FILE"]), report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

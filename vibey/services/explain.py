@@ -1,0 +1,223 @@
+"""Explain: why a job's runs were granted where they were, or why a job has not started and what would have to change.
+
+A run is explained from what its pass recorded, by the functions that decided it; where they do not come to what was
+recorded, that is said instead. What keeps a queued job is found on the world as it is now, read as of one instant in a
+transaction that takes no lock and cannot write.
+
+The explanation is a plain value:
+
+    as_of, job_id, project, pool, state, reason, attempt, max_attempts      as `vibey job` has them
+    runs        latest first: run_id, attempt, granted_at, engine, tier, why, state, decision, pass, reproduced,
+                problem, grounds, walk, engines; the last three are None or empty where it is not `reproduced`, and
+                `problem` then says why
+      grounds   because (a sentence), mode, waited_seconds, threshold_seconds, cap_left (before; None when no unit was
+                taken), counted, waived, local_slots [engine, in_use, slots]
+      walk      a step for each pool: pool, select, skipped [class, found: full|closed], class, demoted, members
+                [member, share, credit_before, credit_after], chosen, turn: only|drawn|sticky|yielded
+      engines   every engine in declared order: engine, tier, verdict, ground, detail (a sentence), pool, share,
+                credit_before, credit_after (in the draw it took part in, else None), weight, factors [base, layers
+                [kind, factor, until, note], health, fidelity, cost, affinity], demoted, waived, slots, in_use
+    waiting     None unless the job is queued: reason, since, held_since, backoff_until, deadline_at, decision (the
+                latest about its group: decision, at, outcome, reason, words, reproduced), outcome (what the router
+                would say now: assign, overflow, fallback, hold or wait), why (the word for a hold or wait), earliest
+                [at, by, engine, words], engines as above
+
+A verdict is chosen, lost, passed_over, not_offered, full or excluded (`vibey.services.verdicts`). `at` of `earliest` is
+None when no instant is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.decide import Assign, Request, Wait, decide
+from vibey.domain.effort import Effort
+from vibey.domain.errors import UnknownName
+from vibey.domain.requirement import Requirement, conversation
+from vibey.domain.settlement import JobState
+from vibey.services import forecast, telling
+from vibey.services.outlook import Outlook
+from vibey.services.pools import Trees
+from vibey.services.purse import purses
+from vibey.services.replay import Question, replayed
+from vibey.services.wording import HELD, engine_detail, instant, reason_in_words, reason_of
+from vibey.store import audit, decisions, engines, views
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from vibey.domain.decide import Decision, World
+    from vibey.services.forecast import Earliest
+    from vibey.services.installation import Installation
+    from vibey.services.purse import Purse
+    from vibey.services.replay import Replayed
+    from vibey.services.view_rows import View
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
+
+UNRECORDED = "no decision is recorded for it"
+UNLIKE = "the router's functions do not come to what was recorded: see vibey replay --job {job}"
+BY = {
+    forecast.NOW: "now: the next look at the queue can grant it {engine}, after jobs before it",
+    forecast.BACKOFF: "when its backoff ends, on {engine}",
+    forecast.HOLD_END: "when it has been held long enough to overflow to {engine}, or once a local slot is freed",
+    forecast.PROBE: "at the next trial of a circuit, on {engine}, or once a slot is freed",
+    forecast.BUSY_END: "when a busy server is asked again, on {engine}",
+    forecast.MIDNIGHT: "when the day's paid cap begins anew, on {engine}, or once a slot is freed",
+}
+UNKNOWN_START = "no instant is known: something has to change first"
+TOO_LATE = "its deadline comes before any start that is known"
+
+
+def explain(installation: Installation, job_id: int, *, every_run: bool = False) -> View:
+    """The explanation of a job, with its latest run or all of them; UnknownName when there is no such job."""
+
+    def read(connection: Connection) -> View:
+        audit.SNAPSHOT.run(connection)
+        job = views.JOB.first(connection, id=job_id)
+        if job is None:
+            raise UnknownName("job", job_id, ("see: vibey jobs",))
+        purse = purses(connection, installation, [job.project])[job.project]
+        made = list(reversed(views.RUNS.all(connection, job=job_id)))
+        waiting = _waiting(connection, installation, job, purse) if job.state == JobState.QUEUED else None
+        explained = _runs(connection, job_id, made if every_run else made[:1])
+        return {
+            "as_of": instant(job.now),
+            "job_id": job.id,
+            "project": job.project,
+            "pool": job.pool,
+            "state": job.state,
+            "reason": reason_of(job, purse),
+            "attempt": job.attempt,
+            "max_attempts": job.max_attempts,
+            "runs": explained,
+            "waiting": waiting,
+        }
+
+    return installation.database.run(read)
+
+
+def _runs(connection: Connection, job_id: int, made: list[Row[Any]]) -> list[View]:
+    wanted = {row.id for row in made}
+    ids = [row.pass_id for row in decisions.OF_RUNS.all(connection, job=job_id, runs=list(wanted))]
+    found: dict[int, Replayed] = {}
+    for each in decisions.read(connection, ids):
+        found |= {decided.row.run_id: decided for decided in replayed(each) if decided.row.run_id in wanted}
+    return [_run(row, found.get(row.id)) for row in made]
+
+
+def _run(row: Row[Any], found: Replayed | None) -> View:
+    problem = UNRECORDED if found is None else None if found.is_same else UNLIKE.format(job=found.row.job_id)
+    told: View = {
+        "run_id": row.id,
+        "attempt": row.attempt,
+        "granted_at": instant(row.granted_at),
+        "engine": row.engine,
+        "tier": None if found is None else found.row.tier,
+        "why": row.why,
+        "state": row.state,
+        "decision": None if found is None else found.row.id,
+        "pass": None if found is None else found.row.pass_id,
+        "reproduced": problem is None,
+        "problem": problem,
+        "grounds": None,
+        "walk": [],
+        "engines": [],
+    }
+    if problem is not None or found is None or found.question is None or not isinstance(found.answer, Assign):
+        return told
+    question, answer = found.question, found.answer
+    return told | {
+        "grounds": telling.grounds(question, answer),
+        "walk": telling.walk(answer, question.world.pool),
+        "engines": telling.engines(question, answer),
+    }
+
+
+def _waiting(connection: Connection, installation: Installation, job: Row[Any], purse: Purse) -> View:
+    asked = _asked(job)
+    outlook = Outlook.glance(connection, installation, Trees.load(connection, job.pool), {job.project: purse})
+    outlook = outlook.recalling(connection, [asked])
+    question = Question(asked, outlook.world, outlook.world.survey(asked.requirement))
+    answer = decide(asked, outlook.world, question.surveyed)
+    first = forecast.earliest(asked, outlook.world, _coming(connection, outlook.world, job, purse))
+    return {
+        "reason": job.group_reason,
+        "since": instant(job.group_since),
+        "held_since": instant(job.held_at),
+        "backoff_until": instant(job.not_before),
+        "deadline_at": instant(job.deadline_at),
+        "decision": _of_group(connection, job),
+        "outcome": answer.outcome,
+        "why": _word(answer),
+        "earliest": _earliest(first, job.deadline_at),
+        "engines": telling.engines(question, answer, _live(connection, installation)),
+    }
+
+
+def _asked(job: Row[Any]) -> Request:
+    """The job as the router will see it."""
+    requirement = Requirement(
+        pool=job.pool,
+        project=job.project,
+        effort=Effort(job.effort_now),
+        capabilities=frozenset(job.capabilities),
+        excluded=frozenset(job.excluded),
+        avoided=frozenset(job.avoided),
+        affinity=job.affinity,
+    )
+    waited_ms = 0 if job.held_at is None else int((job.now - job.held_at).total_seconds() * 1000)
+    session = conversation(job.project, job.session)
+    return Request(job.id, job.attempt + 1, requirement, max(0, waited_ms), session)
+
+
+def _coming(connection: Connection, world: World, job: Row[Any], purse: Purse) -> forecast.Coming:
+    rows = engines.coming(connection, [each.name for each in world.engines])
+    return forecast.Coming(
+        now=job.now,
+        day=purse.day,
+        limits={job.project: purse.limit},
+        probes={row.account: row.probe_at for row in rows if row.probe_at is not None},
+        frees={row.name: row.busy_until for row in rows if row.busy_until is not None},
+        not_before=job.not_before,
+        held_at=job.held_at,
+    )
+
+
+def _of_group(connection: Connection, job: Row[Any]) -> View | None:
+    """The latest decision about why the job's group waits."""
+    latest = decisions.LATEST_OF_GROUP.first(connection, key=job.requirement_key)
+    if latest is None:
+        return None
+    (kept,) = decisions.read(connection, [latest.pass_id])
+    found = next(each for each in replayed(kept) if each.row.id == latest.id)
+    reason = latest.trace.get("reason")
+    return {
+        "decision": latest.id,
+        "at": instant(latest.at),
+        "outcome": latest.outcome,
+        "reason": reason,
+        "words": reason_in_words(str(reason)),
+        "reproduced": found.is_same,
+    }
+
+
+def _word(answer: Decision) -> str | None:
+    if isinstance(answer, Wait):
+        return answer.reason.value
+    return None if isinstance(answer, Assign) else HELD
+
+
+def _earliest(first: Earliest | None, deadline: datetime | None) -> View:
+    if first is None:
+        return {"at": None, "by": None, "engine": None, "words": UNKNOWN_START}
+    words = BY[first.by].format(engine=first.engine)
+    if deadline is not None and first.at >= deadline:
+        words = TOO_LATE
+    return {"at": instant(first.at), "by": first.by, "engine": first.engine, "words": words}
+
+
+def _live(connection: Connection, installation: Installation) -> dict[str, str]:
+    """Of every configured engine what keeps it from being picked, in words that know its circuit and its health."""
+    rows = views.ENGINES.all(connection, presence_ms=installation.timing.presence_ms)
+    return {row.name: engine_detail(row, engines.circuit_of(row, row.account).phase(row.now_ms).value) for row in rows}

@@ -1,0 +1,128 @@
+"""History: an installation's past as a trace that can be played again, and what really came of it.
+
+A job runs for as long in the trace as its successful run took; on engines it did not run on, for the lower median of
+those engines' runs in the same span. Pauses become `down` and `up`, circuits that opened `fail` and `up`. Left out are
+jobs of other pools than main, jobs that were cancelled, and what is about engines and capabilities that are configured
+no more; retries for a job's own faults are not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.effort import Effort
+from vibey.services.demand import lower_median
+from vibey.store import history
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from datetime import datetime
+
+    from vibey.services.installation import Installation
+    from vibey.store.statement import Row
+
+FAILURES = {
+    "engine_failures": "engine",
+    "window_exhausted": "window",
+    "credits_exhausted": "credits",
+    "login_failed": "login",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What really came of the jobs: how long each run's attempt waited, how many runs were paid for which reason."""
+
+    waits_ms: tuple[int, ...]
+    overflows: int
+    fallbacks: int
+    paid: int
+    never_run: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A span of the past: its trace, line by line, what came of it, and how many jobs were left out.
+
+    `origin` is the Monday the trace counts its seconds from.
+    """
+
+    origin: datetime
+    lines: tuple[str, ...]
+    happened: Happened
+    left_out: int
+
+
+def history_of(installation: Installation, seconds: float) -> History:
+    """The last so many seconds."""
+    span, arrivals, mishaps, outcomes = installation.database.run(lambda connection: history.read(connection, seconds))
+    engines = installation.settings.engine
+    capabilities = {word for engine in engines.values() for word in engine.capabilities}
+    kept = [
+        row
+        for row in arrivals
+        if row.pool == "main" and row.state != "cancelled" and capabilities.issuperset(row.capabilities)
+    ]
+    lines = [*_arrivals(kept, engines), *_mishaps([row for row in mishaps if row.engine in engines])]
+    lines.sort(key=lambda line: line["at"])
+    text = tuple(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    ids = {row.id for row in kept}
+    happened = _happened([row for row in outcomes if row.id in ids])
+    return History(span.origin, text, happened, len(arrivals) - len(kept))
+
+
+def _arrivals(rows: Sequence[Row[Any]], engines: Collection[str]) -> Iterator[dict[str, Any]]:
+    ran: dict[str, list[int]] = {}
+    for row in rows:
+        if row.engine in engines:
+            ran.setdefault(row.engine, []).append(row.running_ms)
+    usual = {engine: lower_median(times) for engine, times in sorted(ran.items())}
+    everywhere = lower_median(time for times in ran.values() for time in times)
+    for row in rows:
+        times = usual | {row.engine: row.running_ms} if row.engine in engines else usual
+        taken = {engine: time / 1000 for engine, time in times.items()} | {"*": everywhere / 1000}
+        line = {
+            "at": row.at_ms / 1000,
+            "job": str(row.id),
+            "project": row.project,
+            "priority": row.priority,
+            "effort": Effort(row.effort).label,
+            "requires": sorted(row.capabilities),
+            "exclude": sorted(set(row.excluded) & set(engines)),
+            "session": row.session,
+            "seconds": taken if ran else None,
+        }
+        yield {key: value for key, value in line.items() if value or key == "at"}
+
+
+def _mishaps(rows: Sequence[Row[Any]]) -> Iterator[dict[str, Any]]:
+    """An engine is told to fail or come back when that is news, whichever of its account's runs brought it."""
+    failing: set[str] = set()
+    for row in rows:
+        line: dict[str, Any] = {"at": row.at_ms / 1000, "engine": row.engine}
+        if "paused" in row.data:
+            yield line | {"event": "down" if row.data["paused"] else "up"}
+        if row.kind != "CircuitChanged":
+            continue
+        reason = FAILURES.get(row.data.get("open") or "")
+        if reason is not None and row.engine not in failing:
+            failing.add(row.engine)
+            probe_at_ms = row.data.get("probe_at_ms")
+            resets = {"resets_in": max(0, probe_at_ms - row.epoch_ms) / 1000} if probe_at_ms else {}
+            yield line | {"event": "fail", "value": reason} | (resets if reason == "window" else {})
+        elif reason is None and row.engine in failing:
+            failing.discard(row.engine)
+            yield line | {"event": "up"}
+
+
+def _happened(rows: Sequence[Row[Any]]) -> Happened:
+    ran = [row for row in rows if row.waited_ms is not None]
+    return Happened(
+        waits_ms=tuple(sorted(max(0, row.waited_ms) for row in ran)),
+        overflows=sum(row.why == "overflow" for row in ran),
+        fallbacks=sum(row.why == "fallback" for row in ran),
+        paid=sum(row.tier == "paid" for row in ran),
+        never_run=sum(row.waited_ms is None for row in rows),
+    )

@@ -1,0 +1,86 @@
+"""Record: a pass as it is kept, so that each of its decisions can be explained and replayed.
+
+What decisions of one pass have in common is kept once: the world they were made on, the requirements they are about,
+and the classes of pools they drew from. A decision names its requirement and its classes by their places in those
+lists. A step of a stored trace is [class, credits before, chosen, turn]; with its class it is one of `trace_json`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.snapshot import requirement_json, trace_json, world_json
+from vibey.services.wording import HELD
+from vibey.store.decisions import Recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vibey.domain.decide import Assign, World
+    from vibey.domain.requirement import Requirement
+
+HOLD, WAIT = "hold", "wait"
+# A step of `trace_json` begins with what is the class's: pool, better classes, label, members, shares.
+OF_CLASS = 5
+
+
+class Record:
+    """The decisions of a pass, gathered as JSON rows with what they have in common aside."""
+
+    def __init__(self, world: World) -> None:
+        """Begin with the world the pass decides on."""
+        self._world = world
+        self._rows: list[str] = []
+        self._asked: dict[str, int] = {}
+        self._classes: dict[str, int] = {}
+        # The same object comes again and again, and its text is dear.
+        self._places: dict[int, int] = {}
+
+    def assignment(self, decision: Assign, row: Mapping[str, Any]) -> None:
+        """Add an assignment, with what else is to be written for it."""
+        # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
+        trace = trace_json(decision)
+        trace["steps"] = [self._step(step) for step in trace["steps"]]
+        self._add({**row, "asked": self._place(decision.request.requirement), "trace": trace})
+
+    def waiting(self, requirement: Requirement, reason: str) -> None:
+        """Add why a group waits."""
+        place, trace = self._place(requirement), {"reason": reason}
+        self._add({"key": requirement.key, "asked": place, "outcome": outcome_of(reason), "trace": trace})
+
+    def kept(self) -> Recorded:
+        """The record as the store writes it."""
+        return Recorded(
+            pool=self._world.pool.key,
+            world=json.dumps(world_json(self._world)),
+            asked=f"[{','.join(self._asked)}]",
+            classes=f"[{','.join(self._classes)}]",
+            rows=self._rows,
+        )
+
+    def _add(self, row: dict[str, Any]) -> None:
+        self._rows.append(json.dumps({"n": len(self._rows), **row}))
+
+    def _place(self, requirement: Requirement) -> int:
+        place = self._places.get(id(requirement))
+        if place is None:
+            text = json.dumps(requirement_json(requirement))
+            place = self._places[id(requirement)] = self._asked.setdefault(text, len(self._asked))
+        return place
+
+    def _step(self, step: Sequence[Any]) -> list[Any]:
+        text = json.dumps(step[:OF_CLASS])
+        return [self._classes.setdefault(text, len(self._classes)), *step[OF_CLASS:]]
+
+
+def outcome_of(reason: str | None) -> str:
+    """The outcome that goes with the word for why a group waits: `held` is a hold."""
+    return HOLD if reason == HELD else WAIT
+
+
+def unfolded(trace: Mapping[str, Any], classes: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """A stored trace as `trace_json` made it. LookupError or TypeError when it names no class of its pass."""
+    if "steps" not in trace:
+        return dict(trace)
+    return {**trace, "steps": [[*classes[place], *rest] for place, *rest in trace["steps"]]}

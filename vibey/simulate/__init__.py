@@ -1,0 +1,5 @@
+"""Simulate: the router's own decisions in virtual time, on a trace instead of a fleet.
+
+`trace` reads what happens, `world` keeps engines, circuits and caps, `queue` the jobs, `run` the clock; every decision
+is made by `vibey.domain`, exactly as on a live installation.
+"""
