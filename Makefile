@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format bench chaos clean
+.PHONY: help install demo test test-slow lint format bench chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,5 +48,11 @@ bench: install  ## measure against the bars, and against peers on the same servi
 chaos: install  ## kill and stop processes under load, reproducibly: make chaos SEED=7
 	VIBEY_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m chaos -p no:randomly --timeout 3600
 
+mutate: install  ## change the domain in small ways, one at a time, and see which changes no test notices
+	$(PYTHON) -m venv build/mutate
+	build/mutate/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' mutmut==3.8.1
+	HYPOTHESIS_PROFILE=mutation build/mutate/bin/mutmut run --max-children 2
+	build/mutate/bin/mutmut results
+
 clean:  ## remove the environment and caches; data under .vibey stays
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build mutants *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

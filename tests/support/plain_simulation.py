@@ -1,7 +1,7 @@
 """A simulation as plain as can be, to hold the real one against.
 
-It has a loop, a clock and books of its own: at every instant it looks at everything there is, asks the domain about every
-queued job in turn on a world made anew from those books, and remembers nothing that could be looked up. It shares
+It has a loop, a clock and books of its own: at every instant it looks at everything there is, asks the domain about
+every queued job in turn on a world made anew from those books, and remembers nothing that could be looked up. It shares
 with `vibey.simulate` only the domain, what a trace is, and what settings mean.
 """
 
@@ -334,8 +334,10 @@ class PlainSimulation:
         return winner
 
     def _demand(self, due: list[Job], local: dict[str, Engine]) -> list[Demand]:
-        """As the service reads it: attempts on a local engine, for how long so far, those that overflowed or fell
-        back, and those that wait; none that was refused for want of capacity."""
+        """As the service reads it: attempts on a local engine with their time so far, paid exceptions, and who waits.
+
+        None that was refused for want of capacity counts.
+        """
         rows = []
         for run in self.runs:
             is_local = run.engine.facts.tier is Tier.LOCAL

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # A simulation begins on a Monday; 1970-01-05 was the first.
 MONDAY_MS = 4 * DAY_MS
+NONE: frozenset[str] = frozenset()
 KINDS = {kind.value: kind for kind in CapacityKind}
 
 
@@ -34,7 +35,6 @@ class _Engine:
     facts: EngineFacts
     slots: int
     up: bool
-    in_use: int = 0
     demoted: bool = False
     busy_until_ms: int = 0
     failing: tuple[str, int | None] | None = None
@@ -51,6 +51,7 @@ class Fleet:
         self._tree = root_pool(settings, declared)
         self._engines = {each.name: _Engine(each, each.slots, each.enabled) for each in declared}
         self._circuits = {each.account: Circuit(each.account, jitter=False) for each in declared}
+        self._in_use = dict.fromkeys(self._engines, 0)
         self._probes: dict[str, int] = {}
         self._layers: object = None
         self._changed = True
@@ -76,25 +77,29 @@ class Fleet:
 
     def look(self, now_ms: int) -> Usage:
         """Bring facts and pool up to this instant; how full the fleet is."""
-        if self._changed or self._restless:
+        if self.is_restless:
             facts = tuple(self._facts(each, now_ms) for each in self._engines.values())
             self.facts = self.facts if facts == self.facts else facts
             self._changed = False
             self._restless = self._any_busy() or not all(each.is_pristine for each in self._circuits.values())
         self._lay(now_ms)
-        in_use = {name: each.in_use for name, each in self._engines.items() if each.in_use}
-        return Usage(in_use, frozenset(self._probes))
+        return Usage(self._in_use.copy(), frozenset(self._probes) if self._probes else NONE)
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether time alone may change something of the fleet."""
+        return self._changed or self._restless
 
     def grant(self, engine: EngineFacts, run: int) -> None:
         """A run takes a slot; on a half-open account it is the probe."""
-        self._engines[engine.name].in_use += 1
+        self._in_use[engine.name] += 1
         if engine.phase is Phase.HALF_OPEN:
             self._probes[engine.account] = run
 
     def end(self, engine: str, run: int, outcome: Outcome, now_ms: int) -> None:
         """A run gives its slot back and its outcome is heard."""
         held = self._engines[engine]
-        held.in_use -= 1
+        self._in_use[engine] -= 1
         account = held.facts.account
         if self._probes.get(account) == run:
             del self._probes[account]
@@ -104,22 +109,21 @@ class Fleet:
         if not settlement.concerns_circuit(outcome):
             return
         heard = outcome.dated(now_ms) if isinstance(outcome, Failure) else outcome
-        widest = max(each.slots for each in self._engines.values() if each.facts.account == account)
         before = self._circuits[account]
         if before.is_pristine and not isinstance(outcome, Failure):
             return
+        widest = max(each.slots for each in self._engines.values() if each.facts.account == account)
         self._circuits[account] = settlement.feed(before, heard, now_ms, self._half_life_ms, widest)
         self._changed = True
 
     def instants(self, now_ms: int) -> Iterator[int]:
         """When a probe will be due, and when a busy server is looked at again."""
-        if self._changed or self._restless:
-            for circuit in self._circuits.values():
-                if circuit.probe_at_ms is not None and circuit.probe_at_ms > now_ms:
-                    yield circuit.probe_at_ms
-            for engine in self._engines.values():
-                if engine.busy_until_ms > now_ms:
-                    yield engine.busy_until_ms
+        for circuit in self._circuits.values():
+            if circuit.probe_at_ms is not None and circuit.probe_at_ms > now_ms:
+                yield circuit.probe_at_ms
+        for engine in self._engines.values():
+            if engine.busy_until_ms > now_ms:
+                yield engine.busy_until_ms
 
     def failing(self, engine: str) -> Failure | None:
         """How a run on this engine ends at once; None when it is well."""
@@ -136,7 +140,7 @@ class Fleet:
 
     def in_use(self) -> dict[str, int]:
         """Slots in use by engine."""
-        return {name: each.in_use for name, each in self._engines.items()}
+        return self._in_use.copy()
 
     def engines(self) -> list[tuple[str, str, int]]:
         """Each engine's name, tier and slots, in declared order."""

@@ -1,4 +1,4 @@
-"""Line: the places of waiting jobs, in order, in pieces so short that adding and removing cost the same at any length."""
+"""Line: places of waiting jobs in order, kept in pieces so short that no length makes adding and removing slower."""
 
 from __future__ import annotations
 

@@ -20,8 +20,10 @@ from vibey.simulate.line import END, FRONT, Line, place_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vibey.domain.assessment import Survey
     from vibey.domain.decide import Prospect
     from vibey.domain.effort import Effort
+    from vibey.domain.offer import Mode
     from vibey.simulate.line import Place
     from vibey.simulate.trace import Arrival
 
@@ -90,24 +92,37 @@ class Outlook:
         return cls(prospect.room > 0, prospect.held_first, answer)
 
 
+@dataclass(slots=True)
+class Surveys:
+    """What a group is worth knowing of while the fleet is as in its state of this number.
+
+    Surveys by affinity; outlooks by all they depend on besides: which engines are full, whether a unit of the cap is
+    left, and the project's mode.
+    """
+
+    state: int
+    by_affinity: dict[str | None, Survey] = field(default_factory=dict)
+    outlooks: dict[tuple[frozenset[str], bool, Mode], Outlook] = field(default_factory=dict)
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """The due jobs of one requirement, in queue order; `ripe` are those held for the threshold.
 
-    `answers` are those of the pass under way, each with the place it holds from; `told` the same of the last one, which
-    is what all jobs know but the `fresh`.
+    `answers` are those of the pass under way, each with the place it holds from; a stretch in which every job is granted
+    has none. `told` are those of the last pass, which is what all jobs know but the `fresh`.
     """
 
     requirement: Requirement
-    key: int
     line: Line = field(default_factory=Line)
     jobs: dict[Place, Job] = field(default_factory=dict)
     ripe: Line = field(default_factory=Line)
     held: list[tuple[int, Place]] = field(default_factory=list)
     fresh: list[Place] = field(default_factory=list)
     outlook: Outlook | None = None
-    answers: list[tuple[Place, Answer | None]] = field(default_factory=list)
+    answers: list[tuple[Place, Answer]] = field(default_factory=list)
     told: list[tuple[Place, Answer]] = field(default_factory=list)
+    surveys: Surveys = field(default_factory=lambda: Surveys(0))
     request: Request = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,8 +160,9 @@ class Group:
     def see(self, outlook: Outlook, place: Place) -> None:
         """Note what the group can look forward to from a place of the queue on."""
         self.outlook = outlook
-        if not self.answers or self.answers[-1][1] != outlook.answer:
-            self.answers.append((place, outlook.answer))
+        answer, answers = outlook.answer, self.answers
+        if answer is not None and (not answers or answers[-1][1] != answer):
+            answers.append((place if answers else FRONT, answer))
 
     def join(self) -> None:
         """Take part in a pass under way, up to which it stood."""
@@ -163,10 +179,20 @@ class Group:
             return None
         return (self.ripe if self.outlook.held_first else self.line).after(place)
 
+    @property
+    def owes(self) -> bool:
+        """Whether a pass that has ended may be news to some job; if not, what it found is forgotten."""
+        if not self.answers:
+            self.fresh.clear()
+            return False
+        if self.fresh or self.answers != self.told:
+            return True
+        self.answers = []
+        return False
+
     def owed(self) -> Iterator[tuple[Job, Answer]]:
         """The jobs whose answer is news to them, once a pass has ended; after this they count as told."""
-        answers = _known(self.answers)
-        places: list[Place] = self.fresh
+        answers, places = self.answers, self.fresh
         if answers != self.told:
             places = [each for start, end in _changed(self.told, answers) for each in self.line.between(start, end)]
             places += self.fresh
@@ -182,15 +208,6 @@ class Group:
                 yield job, answer
 
 
-def _known(answers: list[tuple[Place, Answer | None]]) -> list[tuple[Place, Answer]]:
-    """Answers without those of stretches in which all jobs were granted and none is left to be told anything."""
-    known: list[tuple[Place, Answer]] = []
-    for start, answer in answers:
-        if answer is not None and (not known or known[-1][1] != answer):
-            known.append((start if known else FRONT, answer))
-    return known
-
-
 def _changed(before: list[tuple[Place, Answer]], after: list[tuple[Place, Answer]]) -> Iterator[tuple[Place, Place]]:
     """The stretches of the queue for which two lists of answers differ."""
     starts = sorted({start for start, _ in (*before, *after)})
@@ -203,23 +220,23 @@ def _at(answers: list[tuple[Place, Answer]], place: Place) -> Answer | None:
     return next((answer for start, answer in reversed(answers) if start <= place), None)
 
 
+_Asked = tuple[str, "Effort", frozenset[str], frozenset[str], frozenset[str]]
+
+
 class Queue:
     """All due jobs, by group."""
 
     def __init__(self) -> None:
-        self._groups: dict[int, Group] = {}
-        self._keys: dict[Requirement, int] = {}
+        self._groups: dict[_Asked, Group] = {}
         self.length = 0
 
     def add(self, job: Job) -> None:
         """Queue a job that is due."""
-        requirement = job.requirement()
-        key = self._keys.get(requirement)
-        if key is None:
-            key = self._keys[requirement] = requirement.key
-        group = self._groups.get(key)
+        arrival = job.arrival
+        asked = (arrival.project, job.effort, arrival.requires, arrival.exclude, job.avoided)
+        group = self._groups.get(asked)
         if group is None:
-            group = self._groups[key] = Group(replace(requirement, affinity=None), key)
+            group = self._groups[asked] = Group(replace(job.requirement(), affinity=None))
         group.add(job)
         job.waits = True
         self.length += 1
@@ -234,7 +251,7 @@ class Queue:
         """The groups that have a job; those that have none are forgotten when they are many."""
         live = [group for group in self._groups.values() if group.line]
         if len(self._groups) > 2 * len(live) + 64:
-            self._groups = {group.key: group for group in live}
+            self._groups = {asked: group for asked, group in self._groups.items() if group.line}
         return live
 
     @property

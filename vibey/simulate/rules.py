@@ -47,6 +47,7 @@ class Rules:
         self._judge = judge_of(settings.engines)
         self._policies: dict[str, Policy] = {}
         self._capped: dict[str, Policy] | None = None
+        self._caps: tuple[int, dict[str, int]] | None = None
         self._spenders: set[str] = set()
         self._measured: dict[str, tuple[str, int, Mode]] = {}
         self._replay: tuple[int, dict[str, int], dict[str, list[int]]] | None = None
@@ -85,17 +86,23 @@ class Rules:
         if self._capped is not policies:
             self._capped = policies
             self._spenders = {self.purse(name) for name, each in policies.items() if may_spend(each)}
-        return {purse: self.cap - self.used.get((purse, day), 0) for purse in self._spenders}
+            self._caps = None
+        if self._caps is None or self._caps[0] != day:
+            left = {purse: self.cap - self.used.get((purse, day), 0) for purse in self._spenders}
+            self._caps = (day, left)
+        return self._caps[1]
 
     def spend(self, project: str, now_ms: int) -> tuple[str, int]:
         """Take a unit; returns where it was taken, to give it back."""
         unit = (self.purse(project), now_ms // DAY_MS)
         self.used[unit] = self.used.get(unit, 0) + 1
+        self._caps = None
         return unit
 
     def release(self, unit: tuple[str, int]) -> None:
         """Give a unit back to the day it was taken from."""
         self.used[unit] -= 1
+        self._caps = None
 
     def _mode(self, project: str, fleet: Fleet, still_open: Open, now_ms: int) -> Mode:
         if not self.is_auto:

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vibey.domain import settlement
-from vibey.domain.decide import Assign, World, decide, prospect
+from vibey.domain.decide import UNKNOWN, Assign, World, decide, prospect
 from vibey.domain.engine import Tier
 from vibey.domain.layer import DAY_MS
-from vibey.domain.offer import Mode, Why
+from vibey.domain.offer import Why
 from vibey.domain.outcome import Failure, FailureClass, Success
 from vibey.domain.settlement import Attempted, JobState
 from vibey.simulate.fleet import Fleet
-from vibey.simulate.memory import Memory
 from vibey.simulate.line import FRONT
-from vibey.simulate.queue import Job, Outlook, Queue
+from vibey.simulate.memory import Memory
+from vibey.simulate.queue import Job, Outlook, Queue, Surveys
 from vibey.simulate.report import Report
 from vibey.simulate.rules import SHARED, Attempt, Rules
 from vibey.simulate.trace import Arrival
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 
     from vibey.domain.assessment import Survey
     from vibey.domain.decide import Decision
-    from vibey.domain.engine import EngineFacts
+    from vibey.domain.engine import EngineFacts, Usage
     from vibey.domain.outcome import Outcome
-    from vibey.domain.requirement import Requirement
     from vibey.domain.settlement import Settlement
     from vibey.settings import Settings
     from vibey.simulate.line import Place
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
 NEVER = 2**62
 # A queue that no event will ever move is given this many midnights; `auto` may change its mind as its window empties.
 IDLE_MIDNIGHTS = 2
-
-
-_Case = tuple[int, frozenset[str], bool, bool]
 
 
 @dataclass(slots=True, eq=False)
@@ -110,9 +106,8 @@ class Simulation:
         self.report = Report(self._fleet, self._rules)
         self._last: World | None = None
         self._moved = True
-        self._surveys: dict[Requirement, Survey] = {}
-        self._surveyed: tuple[EngineFacts, ...] = ()
-        self._outlooks: dict[_Case, Outlook] = {}
+        self._freed: set[str] = set()
+        self._state = 0
         self._holds: list[tuple[int, int, Job]] = []
         self._ends: list[tuple[int, int, _Run]] = []
         self._backoffs: list[tuple[int, int, Job]] = []
@@ -148,8 +143,12 @@ class Simulation:
         holds = self._holds
         while holds and not self._holds_until(holds[0][2], holds[0][0]):
             heapq.heappop(holds)
-        times = [heap[0][0] for heap in (self._ends, self._backoffs, holds) if heap]
-        return min([*times, *self._fleet.instants(self._now)], default=NEVER)
+        soonest = self._ends[0][0] if self._ends else NEVER
+        if holds and holds[0][0] < soonest:
+            soonest = holds[0][0]
+        if self._backoffs and self._backoffs[0][0] < soonest:
+            soonest = self._backoffs[0][0]
+        return min([soonest, *self._fleet.instants(self._now)]) if self._fleet.is_restless else soonest
 
     def _holds_until(self, job: Job, instant: int) -> bool:
         """Whether a job waits that will have been held for long enough only then."""
@@ -193,11 +192,12 @@ class Simulation:
         found = []
         while self._ends and self._ends[0][0] <= self._now:
             found.append(heapq.heappop(self._ends)[2])
-        return sorted(found, key=lambda run: run.number)
+        return sorted(found, key=lambda run: run.number) if len(found) > 1 else found
 
     def _settle(self, run: _Run, outcome: Outcome) -> None:
         job, now = run.job, self._now
         self._moved = True
+        self._freed.add(run.engine)
         self._fleet.end(run.engine, run.number, outcome, now)
         attempted = Attempted(
             job_id=job.number,
@@ -256,29 +256,49 @@ class Simulation:
 
     def _world(self, groups: list[Group]) -> World:
         now, rules = self._now, self._rules
-        usage = self._fleet.look(now)
-        if self._fleet.facts is not self._surveyed:
-            self._surveyed, self._surveys, self._outlooks = self._fleet.facts, {}, {}
-            self._moved = True
-        if self._last is not None and self._fleet.pool is not self._last.pool:
-            self._moved, self._outlooks = True, {}
+        usage, last = self._fleet.look(now), self._last
+        same = last is not None and self._fleet.facts is last.engines and self._fleet.pool is last.pool
+        if not same:
+            self._state += 1
         projects = {group.requirement.project for group in groups}
         policies = rules.policies(projects, self._fleet, self._open, now)
         caps = rules.caps(policies, now)
-        last = self._last
-        if last is not None and not self._moved and last.policies is policies and last.caps == caps:
+        if last is not None and same and not self._moved and last.policies is policies and last.caps == caps:
             return last
-        self._moved = False
-        credits = {} if last is None else last.credits
-        purses = dict.fromkeys(policies, SHARED) if SHARED in caps else {}
-        cost_aware = self._settings.cost_aware
-        return World(self._fleet.pool, self._fleet.facts, usage, credits, cost_aware, policies, purses, caps)
+        full = self._full(last, usage) if last is not None and same else UNKNOWN
+        self._moved, self._freed = False, set()
+        return World(
+            self._fleet.pool,
+            self._fleet.facts,
+            usage,
+            {} if last is None else last.credits,
+            self._settings.cost_aware,
+            policies,
+            dict.fromkeys(policies, SHARED) if SHARED in caps else {},
+            caps,
+            full=full,
+        )
 
-    def _survey(self, requirement: Requirement, world: World) -> Survey:
-        found = self._surveys.get(requirement)
+    def _full(self, last: World, usage: Usage) -> frozenset[str]:
+        """The engines without a free slot, where runs have ended since and all else is as it was."""
+        if usage.probing or last.usage.probing:
+            return UNKNOWN
+        relieved = self._freed & last.full
+        if not relieved:
+            return last.full
+        return last.full - {each.name for each in last.engines if each.name in relieved and usage.free_slots(each) > 0}
+
+    def _survey(self, group: Group, affinity: str | None, world: World) -> Survey:
+        known = self._known(group).by_affinity
+        found = known.get(affinity)
         if found is None:
-            found = self._surveys[requirement] = world.survey(requirement)
+            found = known[affinity] = world.survey(replace(group.requirement, affinity=affinity))
         return found
+
+    def _known(self, group: Group) -> Surveys:
+        if group.surveys.state != self._state:
+            group.surveys = Surveys(self._state)
+        return group.surveys
 
     def _route(self) -> None:
         everyone = self._queue.groups()
@@ -287,15 +307,20 @@ class Simulation:
             if group.held:
                 group.ripen(since_ms)
         world = self._world(everyone)
-        # Where nothing has moved since the pass before, only who is new or has waited long enough can fare otherwise.
-        standing = [each for each in everyone if each.stands] if world is self._last else []
-        groups = [each for each in everyone if not each.stands] if standing else everyone
+        groups: list[Group] = everyone
+        standing: list[Group] = []
+        if world is self._last:
+            # Nothing has moved since the pass before: only who is new or has waited long enough can fare otherwise.
+            groups = []
+            for group in everyone:
+                (standing if group.stands else groups).append(group)
         self._look(groups, world, FRONT)
         lines = self._grants(groups, standing, world)
         for group in everyone:
-            if group.answers:
+            if group.owes:
                 lines += [(job.place, self._told(group, job, answer)) for job, answer in group.owed()]
-        lines.sort()
+        if len(lines) > 1:
+            lines.sort()
         for _, line in lines:
             self._sink(line)
         self.report.decided(len(lines))
@@ -319,15 +344,15 @@ class Simulation:
         return lines
 
     def _look(self, groups: list[Group], world: World, place: Place) -> None:
+        full, policies, caps = world.full, world.policies, world.caps
         for group in groups:
-            requirement = group.requirement
-            left = world.caps.get(world.purse(requirement.project), 0) > 0
-            # All a prospect depends on while the surveys stand, but for how much room there is.
-            case = (group.key, world.full, left, world.policies[requirement.project].mode is Mode.HYBRID)
-            found = self._outlooks.get(case)
+            project = group.requirement.project
+            case = (full, caps.get(world.purse(project), 0) > 0, policies[project].mode)
+            known = self._known(group).outlooks
+            found = known.get(case)
             if found is None:
-                surveyed = self._survey(requirement, world)
-                found = self._outlooks[case] = Outlook.of(prospect(surveyed, world, group.request))
+                surveyed = self._survey(group, None, world)
+                found = known[case] = Outlook.of(prospect(surveyed, world, group.request))
             group.see(found, place)
 
     def _decided(self, group: Group, place: Place, world: World) -> Decision:
@@ -336,7 +361,7 @@ class Simulation:
         request = job.request(requirement, self._now)
         if request.session is not None:
             world = replace(world, sessions=self._memory.of(request.session, self._now))
-        return decide(request, world, self._survey(requirement, world))
+        return decide(request, world, self._survey(group, job.affinity, world))
 
     def _granted(self, group: Group, place: Place, decision: Assign) -> str:
         job, engine, now = self._queue.take(group, place), decision.engine, self._now

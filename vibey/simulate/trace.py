@@ -22,6 +22,7 @@ from vibey.domain.errors import Problem, SettingsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+DECODER = json.JSONDecoder(parse_float=Decimal)
 MOST_PROBLEMS = 20
 LONGEST_SECONDS = 10 * 366 * 86_400
 DEFAULT_MS = 60_000
@@ -115,7 +116,7 @@ class _Reader:
         self._line = number
         before = len(self.problems)
         try:
-            said = json.loads(text, parse_float=Decimal)
+            said = DECODER.decode(text)
         except (ValueError, RecursionError) as error:
             self._problem("", text.strip()[:60], f"expected one JSON object a line ({error})")
             return None

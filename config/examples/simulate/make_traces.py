@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def office_week(seed: int, jobs_a_day: int, *, minutes: tuple[int, int]) -> list[dict[str, object]]:
-    """Five working days of jobs, most of them between nine and six, each longer on a local engine than on a paid one."""
+    """Five working days of jobs, most between nine and six, each longer on the local engine than on a paid one."""
     chance = Random(seed)  # noqa: S311  (a trace wants to be the same every time)
     arrivals = []
     for day in range(5):
@@ -25,7 +25,7 @@ def office_week(seed: int, jobs_a_day: int, *, minutes: tuple[int, int]) -> list
     lines = []
     for number, at in enumerate(sorted(arrivals), 1):
         local = 60 * chance.randint(*minutes)
-        seconds = {"ollama": local, "studio": local, "*": round(local * 0.6)}
+        seconds = {"ollama": local, "*": round(local * 0.6)}
         lines.append({"at": at, "job": f"job-{number}", "project": chance.choice(["web", "api"]), "seconds": seconds})
     return lines
 
