@@ -201,7 +201,8 @@ def _check(bench: Bench) -> None:
     runs = Counter(job for (job,) in bench.rows("select job_id from runs"))
     assert runs == Counter({job: kinds.count("RunGranted") for job, kinds in events.items() if "RunGranted" in kinds})
     assert bench.rows("select pool, sum(credit) from credits group by pool having sum(credit) <> 0") == []
-    assert bench.rows("select id from runs where id not in (select run_id from decisions where run_id is not null)") == []
+    undecided = "select id from runs r where not exists (select 1 from decisions d where d.run_id = r.id)"
+    assert bench.rows(undecided) == []
     live = dict(bench.rows("select job_id, id from runs where ended_at is null"))
     assert live == dict(bench.rows("select id, run_id from jobs where run_id is not null"))
     counted = dict(bench.rows("select engine, count(*) from runs group by engine"))

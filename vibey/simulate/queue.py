@@ -109,8 +109,8 @@ class Surveys:
 class Group:
     """The due jobs of one requirement, in queue order; `ripe` are those held for the threshold.
 
-    `answers` are those of the pass under way, each with the place it holds from; a stretch in which every job is granted
-    has none. `told` are those of the last pass, which is what all jobs know but the `fresh`.
+    `answers` are those of the pass under way, each with the place it holds from; where all jobs are granted there are
+    none. `told` are those of the last pass, which is what all jobs know but the `fresh`.
     """
 
     requirement: Requirement
