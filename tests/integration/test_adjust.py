@@ -350,7 +350,7 @@ def test_remarks_tell_how_each_engine_stands(vibey: CommandLine) -> None:
     vibey("engine", "pause", "near")
     paused = vibey("engines", "--json").json["engines"][0]
     assert paused["remark"] == paused["detail"]
-    assert "vibey engine resume near" in vibey("engines").out
+    assert "vibey engine resume near" in " ".join(vibey("engines").out.split())
     assert "standby" in vibey("status").out
 
 

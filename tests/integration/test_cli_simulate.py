@@ -131,3 +131,31 @@ def test_a_picture_is_drawn(name: str, begin: bytes, tmp_path: Path) -> None:
     drawn = plot.read_bytes()
     assert drawn.startswith(begin)
     assert len(drawn) > 10_000
+
+
+def test_what_if_changes_nothing_but_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable stays in force beside a change of another key, and gives way to a change of its own."""
+    trace = ("--config", CONFIG, "--trace", EXAMPLES / "cap.jsonl")
+    monkeypatch.setenv("VIBEY_ENGINES_MODE", "singleton")
+    assert told(*trace, "--what-if", "cap=10") == told(*trace)
+    assert told(*trace, "--what-if", "mode=hybrid")["overflows"] == 72
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"at":1e99999999999999999999,"job":"a"}', '{"at":1,"job":"a","seconds":{"*":1e-999999999999999999999}}'],
+)
+def test_a_number_beyond_all_numbers_is_named(line: str, tmp_path: Path) -> None:
+    """No arithmetic of a trace ends in an internal error."""
+    trace = tmp_path / "t.jsonl"
+    trace.write_text(line + "\n")
+    said = vibey("--config", CONFIG, "--trace", trace)
+    assert said.exit_code == 2
+    assert "line 1" in said.stderr
+
+
+def test_a_plot_s_folder_is_asked_for_first(tmp_path: Path) -> None:
+    """Before anything is simulated."""
+    said = vibey("--config", CONFIG, "--trace", EXAMPLES / "cap.jsonl", "--plot", tmp_path / "no" / "p.png")
+    assert said.exit_code == 2
+    assert "a folder that exists" in said.stderr

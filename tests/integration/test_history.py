@@ -140,3 +140,26 @@ def test_a_change_that_cannot_be_is_named(vibey: CommandLine, changes: str, comp
     said = vibey("replay", "--what-if", changes)
     assert said.code in {2, 3}
     assert complaint in said.err
+
+
+def test_an_account_s_engines_fail_and_return_together(open_bench: Callable[..., Bench]) -> None:
+    """A circuit is its account's: whichever engine's run opened or closed it, all of them are told, once."""
+    bench = open_bench(engine={"p": noop("paid", account="x"), "q": noop("paid", account="x"), "r": noop("paid")})
+    for engine, state in (("p", "credits_exhausted"), ("q", "credits_exhausted"), ("q", None)):
+        data = json.dumps({"account": "x", "open": state})
+        query(bench.url, f"insert into ledger (kind, engine, data) values ('CircuitChanged', '{engine}', '{data}')")
+    assert [(line["engine"], line["event"]) for line in lines(bench)] == [
+        ("p", "fail"), ("q", "fail"), ("p", "up"), ("q", "up"),
+    ]  # fmt: skip
+
+
+def test_a_span_begins_as_things_stood(open_bench: Callable[..., Bench]) -> None:
+    """What was paused, or whose circuit was open, before the span is so when it begins."""
+    bench = open_bench(engine={"l": noop(), "p": noop("paid")})
+    opened = '{"account": "p", "open": "login_failed"}'
+    for kind, engine, data in (("EngineChanged", "l", '{"paused": true}'), ("CircuitChanged", "p", opened)):
+        values = f"now() - interval '3 days', '{kind}', '{engine}', '{data}'"
+        query(bench.url, f"insert into ledger (at, kind, engine, data) values ({values})")
+    told = lines(bench, hours=1)
+    assert [(line["engine"], line["event"]) for line in told] == [("l", "down"), ("p", "fail")]
+    assert len({line["at"] for line in told}) == 1

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.plain_simulation import PlainSimulation
+from tests.support.promises import broken
 from vibey.settings import Settings, Source, settings_of
 from vibey.simulate.run import simulate
 from vibey.simulate.trace import Trace, parse
@@ -114,20 +115,29 @@ def test_the_same_trace_gives_the_same_bytes(drawn: tuple[Settings, Trace]) -> N
 
 
 @given(settings_and_traces())
-def test_units_of_a_day_stay_within_the_cap(drawn: tuple[Settings, Trace]) -> None:
-    """Overflows of one purse and day, less those that were refused without work, never exceed it."""
+def test_promises_are_kept(drawn: tuple[Settings, Trace]) -> None:
+    """Slots, one run a job, the cap of each day, and no overflow beside a free local slot, read off the decisions."""
     settings, trace = drawn
-    projects = {each.job: each.project for each in trace.happenings if hasattr(each, "job")}
-    ill = any(getattr(each, "event", "") == "fail" for each in trace.happenings)
-    shared = settings.engines.paid_daily_cap_scope == "installation"
-    used: dict[tuple[str, int], int] = {}
-    for line in decided(settings, trace):
-        counted = line["outcome"] == "overflow" or (
-            line["outcome"] == "fallback" and settings.engines.paid_fallback == "count"
-        )
-        if counted and not ill:
-            day = ("" if shared else projects[line["job"]], int(line["at"]) // 86_400)
-            used[day] = used.get(day, 0) + 1
-            assert used[day] <= settings.engines.paid_daily_cap
+    lines = decided(settings, trace)
+    assert not broken(settings, trace, lines)
+    for line in lines:
         assert line["outcome"] != "fallback" or settings.engines.paid_fallback != "never"
-        assert (line["engine"] is None) == (line["outcome"] in {"hold", "wait"})
+        assert (line["engine"] is None) == (line["outcome"] in {"hold", "wait"}) == (line["reason"] is not None)
+
+
+def test_a_broken_promise_is_seen() -> None:
+    """The reader of promises is no rubber stamp."""
+    settings = settings_of(Source(None, HERE, {"engines": {"paid_daily_cap": 0}, "engine": ENGINES}), {})
+    trace = parse(['{"at": 0, "job": "a"}', '{"at": 0, "job": "b"}', '{"at": 0, "job": "c"}'], "t", ENGINES, set())
+    granted = {"at": 0, "attempt": 1, "outcome": "assign", "engine": "near"}
+    told = broken(
+        settings,
+        trace,
+        [
+            {**granted, "job": "a"},
+            {**granted, "job": "b"},
+            {**granted, "job": "a", "engine": "desk"},
+            {**granted, "job": "a", "engine": "plan", "outcome": "overflow", "at": 61},
+        ],
+    )
+    assert [each[:3] for each in told] == ["I1:", "I2:", "I5:", "I5:", "I4:", "I3:"]

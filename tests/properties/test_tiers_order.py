@@ -237,6 +237,8 @@ def test_expected_shares_are_the_walker_s(
 ) -> None:
     """13: mass 1 at the root, handed to the active class by share; 0 for everybody else, and empty when all is full."""
     walker, free = Walker(pool, EVEN), opened - full
+    # Full engines count where demotion is judged; the walker knows only open ones.
+    demoted = demoted if not full & opened else frozenset()
     expected: dict[str, Fraction] = {}
 
     def hand_down(node: Pool, mass: Fraction) -> None:

@@ -165,7 +165,7 @@ def test_demotion_in_every_mode() -> None:
     mixed = Pool("main", Select.TIERED, (Member("g", Pool("g", Select.WEIGHTED, leaves("ab")), tier=9), Member("c")))
     assert select(mixed, seen(dict.fromkeys("abc", 1), demoted="a"), {}).engine == "b"  # type: ignore[union-attr]
     assert select(mixed, seen(dict.fromkeys("ac", 1), demoted="a"), {}).engine == "c"  # type: ignore[union-attr]
-    assert select(mixed, seen(dict.fromkeys("abc", 1), demoted="a", full="b"), {}).engine == "c"  # type: ignore[union-attr]
+    assert select(mixed, seen(dict.fromkeys("abc", 1), demoted="a", full="b"), {}).engine == "a"  # type: ignore[union-attr]
     assert select(mixed, seen(dict.fromkeys("abc", 1), demoted="abc"), {}).engine == "a"  # type: ignore[union-attr]
 
 

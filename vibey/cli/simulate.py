@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LONG_JOBS = 20_000
 LARGE_BYTES = 4_000_000
 STEP_JOBS = 500
+LONGEST_SECONDS = 10 * 366 * 86_400
 
 
 @click.command(
@@ -103,6 +104,8 @@ def simulate(  # noqa: PLR0913  one parameter an option
         raise click.UsageError("name one source: --trace FILE or --from-ledger")
     if save_trace is not None and not from_ledger:
         raise click.UsageError("--save-trace goes with --from-ledger")
+    if since > LONGEST_SECONDS:
+        raise click.UsageError("--since goes back ten years at most")
     settings = load(chosen) if changes is None else _changed(chosen, changes)
     if plot is not None:
         from vibey.simulate.plot import check
@@ -144,7 +147,7 @@ def _past(settings: Settings, since: float, save_trace: Path | None) -> Trace:
     from vibey.simulate.trace import parse
 
     with session.installation() as installation:
-        past = history_of(installation, since)
+        past = history_of(installation, since, settings)
     if save_trace is not None:
         with written(save_trace) as file:
             file.writelines(past.lines)

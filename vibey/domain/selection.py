@@ -142,12 +142,11 @@ class Field:
         return [each for each in (*live, *last) if each.members]
 
     def is_demoted(self, member: Member) -> bool:
-        """Whether this member serves last: an engine by its quota, a pool if everything free in it does."""
+        """Whether this member serves last: an engine by its quota, a pool if everything open in it does."""
         if member.pool is None:
             return member.key in self.demoted
-        offered = [name for name in member.pool.leaves if name in self.offered]
-        leaves = [name for name in offered if name not in self.full] or offered
-        return bool(leaves) and self.demoted.issuperset(leaves)
+        opened = [name for name in member.pool.leaves if name in self.offered]
+        return bool(opened) and self.demoted.issuperset(opened)
 
 
 def select(pool: Pool, seen: Field, credits: Mapping[CreditKey, int]) -> Selection | None:

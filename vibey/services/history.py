@@ -17,10 +17,11 @@ from vibey.services.demand import lower_median
 from vibey.store import history
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from vibey.services.installation import Installation
+    from vibey.settings import EngineSettings, Settings
     from vibey.store.statement import Row
 
 FAILURES = {
@@ -55,17 +56,17 @@ class History:
     left_out: int
 
 
-def history_of(installation: Installation, seconds: float) -> History:
-    """The last so many seconds."""
+def history_of(installation: Installation, seconds: float, settings: Settings | None = None) -> History:
+    """The last so many seconds, told for a fleet of these settings; default: the installation's own."""
     span, arrivals, mishaps, outcomes = installation.database.run(lambda connection: history.read(connection, seconds))
-    engines = installation.settings.engine
+    engines = (settings or installation.settings).engine
     capabilities = {word for engine in engines.values() for word in engine.capabilities}
     kept = [
         row
         for row in arrivals
         if row.pool == "main" and row.state != "cancelled" and capabilities.issuperset(row.capabilities)
     ]
-    lines = [*_arrivals(kept, engines), *_mishaps([row for row in mishaps if row.engine in engines])]
+    lines = [*_arrivals(kept, engines), *_mishaps(mishaps, engines)]
     lines.sort(key=lambda line: line["at"])
     text = tuple(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     ids = {row.id for row in kept}
@@ -97,24 +98,29 @@ def _arrivals(rows: Sequence[Row[Any]], engines: Collection[str]) -> Iterator[di
         yield {key: value for key, value in line.items() if value or key == "at"}
 
 
-def _mishaps(rows: Sequence[Row[Any]]) -> Iterator[dict[str, Any]]:
-    """An engine is told to fail or come back when that is news, whichever of its account's runs brought it."""
+def _mishaps(rows: Sequence[Row[Any]], engines: Mapping[str, EngineSettings]) -> Iterator[dict[str, Any]]:
+    """Pauses of an engine, and what a circuit says of all engines of its account, when that is news."""
     failing: set[str] = set()
     for row in rows:
-        line: dict[str, Any] = {"at": row.at_ms / 1000, "engine": row.engine}
-        if "paused" in row.data:
-            yield line | {"event": "down" if row.data["paused"] else "up"}
+        at = row.at_ms / 1000
+        if "paused" in row.data and row.engine in engines:
+            yield {"at": at, "engine": row.engine, "event": "down" if row.data["paused"] else "up"}
         if row.kind != "CircuitChanged":
             continue
+        account = row.data.get("account") or row.account
         reason = FAILURES.get(row.data.get("open") or "")
-        if reason is not None and row.engine not in failing:
-            failing.add(row.engine)
-            probe_at_ms = row.data.get("probe_at_ms")
-            resets = {"resets_in": max(0, probe_at_ms - row.epoch_ms) / 1000} if probe_at_ms else {}
-            yield line | {"event": "fail", "value": reason} | (resets if reason == "window" else {})
-        elif reason is None and row.engine in failing:
-            failing.discard(row.engine)
-            yield line | {"event": "up"}
+        if (reason is None) == (account not in failing):
+            continue
+        failing.symmetric_difference_update({account})
+        for name in [name for name, each in engines.items() if each.account == account]:
+            line = {"at": at, "engine": name}
+            yield line | ({"event": "up"} if reason is None else _failure(reason, row))
+
+
+def _failure(reason: str, row: Row[Any]) -> dict[str, Any]:
+    probe_at_ms = row.data.get("probe_at_ms")
+    resets = {"resets_in": max(0, probe_at_ms - row.epoch_ms) / 1000} if probe_at_ms and reason == "window" else {}
+    return {"event": "fail", "value": reason} | resets
 
 
 def _happened(rows: Sequence[Row[Any]]) -> Happened:

@@ -45,8 +45,8 @@ def written(path: Path) -> Iterator[TextIO]:
 
     What is no ordinary file, such as a pipe, is written to as it is. Raises `InvalidInput` when it cannot be made.
     """
-    target = path.resolve()
-    direct = target.exists() and not target.is_file()
+    direct = path.exists() and not path.is_file()
+    target = path if direct else path.resolve()
     part = target if direct else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         file = part.open("w", encoding="utf-8", newline="\n", buffering=BUFFER_BYTES)

@@ -30,6 +30,8 @@ def check(path: Path) -> None:
     """Refuse a file name whose kind cannot be drawn, and a missing library, before anything is simulated."""
     if path.suffix not in KINDS:
         raise InvalidInput("--plot", path.name, f"a file name that ends in {' or '.join(KINDS)}")
+    if not path.absolute().parent.is_dir():
+        raise InvalidInput("--plot", str(path), "a file in a folder that exists")
     try:
         import matplotlib as mpl
     except ImportError as error:

@@ -116,7 +116,7 @@ class Report:
         }
 
     def _engines(self) -> list[dict[str, Any]]:
-        picks, expected = sum(self.picks.values()), 0
+        picks = sum(self.picks.values())
         names = list(self.fleet.slots())
         expected = sum(self.expected[name] for name in names)
         found = []
@@ -128,7 +128,8 @@ class Report:
                     "picks": self.picks[name],
                     "share": round(self.picks[name] / picks, 6) if picks else 0.0,
                     "expected_share": round(mine * 1_000_000 // expected / 1_000_000, 6) if expected else 0.0,
-                    "busy": round(self.busy_ms[name] / offered, 6) if offered else 0.0,
+                    # Slots that were taken away under a run at work are not there to count it against.
+                    "busy": min(1.0, round(self.busy_ms[name] / offered, 6)) if offered else 0.0,
                     "remark": "standby" if not mine and picks else "",
                     "owed": round((mine - self.picks[name] * UNIT) / UNIT, 6),
                 }

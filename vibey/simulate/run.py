@@ -11,8 +11,8 @@ Nothing in here is drawn by lot and nothing depends on the machine: the same tra
 from __future__ import annotations
 
 import heapq
-import json
 from dataclasses import dataclass, replace
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
 
 from vibey.domain import settlement
@@ -182,7 +182,7 @@ class Simulation:
 
     def _arrives(self, arrival: Arrival) -> None:
         self._jobs += 1
-        job = Job.of(self._jobs, arrival, json.dumps(arrival.job, ensure_ascii=False))
+        job = Job.of(self._jobs, arrival, encode_basestring(arrival.job))
         self._queue.add(job)
         if self._progress is not None:
             self._progress(self._jobs)
@@ -338,7 +338,7 @@ class Simulation:
             if world.full is not before.full or decision.counted:
                 for each in standing:
                     each.join()
-                groups, standing = [*groups, *standing], []
+                groups, standing = [each for each in (*groups, *standing) if each.line], []
                 self._look(groups, world, place)
         self._last = world
         return lines

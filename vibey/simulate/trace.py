@@ -117,7 +117,7 @@ class _Reader:
         before = len(self.problems)
         try:
             said = DECODER.decode(text)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, ArithmeticError, RecursionError) as error:
             self._problem("", text.strip()[:60], f"expected one JSON object a line ({error})")
             return None
         if not isinstance(said, dict):

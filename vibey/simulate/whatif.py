@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.settings import Settings, Source, settings_of
+from vibey.settings.source import policy_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,8 +70,8 @@ class Outcome:
 def changed(settings: Settings, source: Source, text: str, environ: Mapping[str, str]) -> Settings:
     """The settings with changes such as `mode=hybrid,cap=20,slots.ollama=2`; errors name the change or the key."""
     tables: dict[str, Any] = {name: _copied(table) for name, table in source.tables.items()}
-    engines = tables.setdefault("engines", {})
-    for change in filter(None, (part.strip() for part in text.split(","))):
+    engines, told = tables.setdefault("engines", {}), set[str]()
+    for change in (part.strip() for part in text.split(",")):
         key, equals, value = change.partition("=")
         if not equals or not value:
             raise InvalidInput("--what-if", change, f"key=value; keys: {', '.join(FORMS)}")
@@ -81,11 +82,13 @@ def changed(settings: Settings, source: Source, text: str, environ: Mapping[str,
             table = engines.setdefault("slots", {}) if kind == "slots" else tables["engine"][name]
             table[name if kind == "slots" else kind] = _value(value.strip())
         elif key.strip() in KEYS:
+            told.add(KEYS[key.strip()])
             engines[KEYS[key.strip()]] = _value(value.strip())
         else:
             raise InvalidInput("--what-if", key.strip(), f"one of {', '.join(FORMS)}")
     # A variable would win over the change that is asked about.
-    rest = {name: value for name, value in environ.items() if not name.startswith("VIBEY_ENGINES_")}
+    beaten = {policy_variable(key) for key in told}
+    rest = {name: value for name, value in environ.items() if name not in beaten}
     return settings_of(Source(source.path, source.folder, tables), rest)
 
 

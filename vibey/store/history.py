@@ -31,11 +31,20 @@ ARRIVALS = Statement(
 )
 MISHAPS = Statement(
     "history-mishaps",
-    "what happened to engines since an instant: pauses, and circuits that opened or closed, in order",
-    """select l.kind, l.engine, e.account, l.data, (extract(epoch from l.at - %(origin)s) * 1000)::bigint as at_ms,
-              (extract(epoch from l.at) * 1000)::bigint as epoch_ms
-       from ledger l join engines e on e.name = l.engine
-       where l.kind in ('EngineChanged', 'CircuitChanged') and l.at >= %(since)s and l.at <= %(now)s order by l.id""",
+    "what happened to engines since an instant, in order: pauses and circuits as they stood then, and their changes",
+    """with told as materialized (
+         select l.id, l.at, l.kind, l.engine, e.account, l.data from ledger l join engines e on e.name = l.engine
+         where l.at <= %(now)s and (l.kind = 'CircuitChanged' or l.kind = 'EngineChanged' and l.data ? 'paused')),
+       before as (
+         select distinct on (kind, case kind when 'CircuitChanged' then account else engine end) *
+         from told where at < %(since)s
+         order by kind, case kind when 'CircuitChanged' then account else engine end, id desc)
+       select kind, engine, account, data, (extract(epoch from %(since)s - %(origin)s) * 1000)::bigint as at_ms,
+              (extract(epoch from %(since)s::timestamptz) * 1000)::bigint as epoch_ms, id from before
+       union all
+       select kind, engine, account, data, (extract(epoch from at - %(origin)s) * 1000)::bigint,
+              (extract(epoch from at) * 1000)::bigint, id from told where at >= %(since)s
+       order by id""",
 )
 OUTCOMES = Statement(
     "history-outcomes",
