@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 1
+CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibey/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format bench chaos mutate clean
+.PHONY: help install demo test test-slow test-clients lint format bench chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +31,17 @@ test: install  ## run the tests, all but the slow suites
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients"
 
 test-slow: install  ## run the tests that keep real processes busy for a minute or so
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m "slow and not clients"
+
+test-clients: install $(CLIENTS)/.installed  ## drive the real coding clients against a provider of our own (1.2 GB on disk)
+	$(BIN)/python -m pytest -m clients -p no:randomly -q
+
+# Only where there is node; without it the tests say so and are skipped.
+$(CLIENTS)/.installed: tests/clients/package.json
+	@mkdir -p $(@D)
+	@if command -v npm >/dev/null; then \
+	  cp $< $(@D)/package.json && npm install --prefix $(@D) --no-audit --no-fund --loglevel=error && touch $@; \
+	else echo "npm is not installed: the tests of real clients will be skipped"; fi
 
 lint: install  ## check style, types and the direction of imports
 	$(BIN)/ruff check .

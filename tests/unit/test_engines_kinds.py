@@ -24,7 +24,9 @@ def command(*argv: str, **more: object) -> EngineConfig:
 
 def test_unknown_kind_names_the_known_ones() -> None:
     """A kind nobody provides is refused with the list of those there are."""
-    with pytest.raises(UnknownName, match="command, noop, openai, python"):
+    with pytest.raises(
+        UnknownName, match="claude-code, codex, command, gemini, noop, openai, opencode, python, qwen-code"
+    ):
         build(EngineConfig("e", "nosuchkind"))
 
 

@@ -99,13 +99,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an engine can do. No efforts: it takes any as given; prices are dollars for a million tokens."""
+    """What an engine can do. No efforts: it takes any as given; prices are dollars for a million tokens.
+
+    `stall_seconds` is the silence after which a run counts as stalled unless the operator names one; None: never.
+    """
 
     kind: str
     capabilities: frozenset[str] = frozenset()
     efforts: tuple[Effort, ...] = ()
     price_in: Decimal | None = None
     price_out: Decimal | None = None
+    stall_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

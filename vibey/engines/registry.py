@@ -13,10 +13,15 @@ from vibey.engines.workspace import Workspaced
 GROUP = "vibey.engines"
 # Where each kind is built; a module is imported when its kind is first used.
 BUILT_IN = {
+    "claude-code": "vibey.engines.clients.claude_code:ClaudeCodeEngine",
+    "codex": "vibey.engines.clients.codex:CodexEngine",
     "command": "vibey.engines.command:CommandEngine",
+    "gemini": "vibey.engines.clients.gemini:GeminiEngine",
     "noop": "vibey.engines.noop:NoopEngine",
     "openai": "vibey.engines.openai:OpenAIEngine",
+    "opencode": "vibey.engines.clients.opencode:OpencodeEngine",
     "python": "vibey.engines.python:PythonEngine",
+    "qwen-code": "vibey.engines.clients.qwen_code:QwenCodeEngine",
 }
 
 Builder = Callable[[EngineConfig], Engine]

@@ -111,7 +111,7 @@ def _executed(installation: Installation, started: Any, held: Held, claimed_at: 
         lease_seconds=installation.timing.lease_ms / 1000,
         renew=lambda: _renew(installation, held),
         timeout_seconds=timeout,
-        stall_seconds=engine.stall_seconds,
+        stall_seconds=engine.stall_seconds or adapter.describe().stall_seconds,
         cost_limit_usd=engine.run_cost_limit_usd,
         claimed_at=claimed_at,
         wake=lambda seconds: _await_news(installation, held.run_id, seconds),

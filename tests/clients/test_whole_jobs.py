@@ -1,0 +1,158 @@
+"""Whole jobs with the real clients, through router and workers, while their provider serves, refuses or fails."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.fleet import Fleet
+from tests.support.provider import Cut, Provider, Refuse, Say, Stall, Turn, Use
+from vibey import embedded
+from vibey.services.audit import audit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Below which path each kind asks its provider, and a model that it does not refuse by its name.
+KINDS = {
+    "claude-code": ("", "claude-sonnet-5"),
+    "codex": ("/v1", "gpt-5"),
+    "gemini": ("", "gemini-2.5-pro"),
+    "opencode": ("/v1", "m"),
+    "qwen-code": ("/v1", "m"),
+}
+NAMES_RESETS = frozenset({"gemini", "opencode", "qwen-code"})
+RESET_SECONDS = 3600
+STALL_SECONDS = 10
+WORK = Use('echo made > made.txt; echo "HTTP 429 rate limit, [API Error: 401 x]" >&2')
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What the provider does, and what the first run has to end as: its failure's class, and why its circuit opens."""
+
+    script: tuple[Turn, ...]
+    failure_class: str | None = None
+    opens: str | None = None
+    resets: bool = False
+
+
+SCENARIOS = {
+    "success": Scenario((WORK, Say("BUILD OK: no 429 anywhere"))),
+    "recovered": Scenario((Refuse("overloaded", times=2), Say("BUILD OK"))),
+    "limited": Scenario((Refuse("rate_limited", RESET_SECONDS),), "capacity", "window_exhausted", resets=True),
+    "unnamed": Scenario((Refuse("rate_limited"),), "capacity", "window_exhausted"),
+    "midway": Scenario(
+        (WORK, WORK, Refuse("rate_limited", RESET_SECONDS)), "capacity", "window_exhausted", resets=True
+    ),
+    "credits": Scenario((Refuse("credits"),), "capacity", "credits_exhausted"),
+    "login": Scenario((Refuse("login"),), "capacity", "login_failed"),
+    "overloaded": Scenario((Refuse("overloaded"),), "engine"),
+    "broken": Scenario((Refuse("broken"),), "engine"),
+    "cut": Scenario((Cut(),), "engine"),
+    "stalled": Scenario((Stall(threading.Event()),), "engine"),
+    "model": Scenario((Refuse("unknown_model"),), "misconfigured"),
+    "request": Scenario((Refuse("bad_request"),), "work"),
+}
+
+
+class Stage:
+    """One fleet with an engine for each scenario, each with a provider of its own."""
+
+    def __init__(self, kind: str, folder: Path, servers: embedded.Services, prefix: str, exits: ExitStack) -> None:
+        below, model = KINDS[kind]
+        self.kind = kind
+        self.providers = {name: exits.enter_context(Provider(*each.script)) for name, each in SCENARIOS.items()}
+        engines = {
+            name: {
+                "kind": kind,
+                "tier": "paid",
+                "base_url": provider.url + below,
+                "model": model,
+                "api_key_env": "CLIENTS_TEST_KEY",
+                "price_in": 3.0,
+                "price_out": 15.0,
+                "capabilities": [name],
+                **({"stall_seconds": STALL_SECONDS} if name == "stalled" else {}),
+            }
+            for name, provider in self.providers.items()
+        }
+        common = {"lease_seconds": 30, "slots": dict.fromkeys(SCENARIOS, 1)}
+        self.fleet = Fleet(folder, servers, prefix, {"engine": engines, "engines": common})
+        exits.callback(self.fleet.close)
+        self.fleet.muster()
+
+    def play(self, name: str) -> dict[str, Any]:
+        """Run one job in a scenario; its first run, once that has ended."""
+        prompt = {"prompt": "Build it. -- $(x)"}
+        [job] = self.fleet.enqueue(payload=prompt, capabilities=[name], max_attempts=1)
+        own = f"from runs r join accounts a on a.name = r.account where r.job_id = {job}"
+        self.fleet.until(f"select count(*) > 0 {own} and r.ended_at is not null", seconds=120, what=f"an end of {name}")
+        columns = (
+            "r.state, r.failure_class, r.detail, r.cost_usd, r.tokens_in, r.tokens_out, a.open_reason,"
+            " extract(epoch from r.ended_at)::float, extract(epoch from a.probe_at - r.ended_at)::float"
+        )
+        row = self.fleet.rows(f"select {columns} {own} order by r.id limit 1")[0]
+        names = ("state", "failure_class", "detail", "cost", "tokens_in", "tokens_out", "opens", "ended_at", "probe_in")
+        return dict(zip(names, row, strict=True))
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("client_home")
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_end_has_its_class(
+    kind: str,
+    database_url: str,
+    redis_url: str,
+    tmp_path: Path,
+    unique_name: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Work is done and paid for; each fault ends the first run in its class, by what the client shows."""
+    with ExitStack() as exits:
+        servers = embedded.Services(database_url, redis_url)
+        stage = Stage(kind, tmp_path, servers, f"{unique_name('test')}:", exits)
+        for name, scenario in SCENARIOS.items():
+            run = stage.play(name)
+            with capsys.disabled():
+                sys.stdout.write(f"{_line(stage, name, run)}\n")
+            _check(stage, name, scenario, run)
+        assert audit(stage.fleet.installation).violations == ()
+
+
+def _check(stage: Stage, name: str, scenario: Scenario, run: dict[str, Any]) -> None:
+    found = (name, run)
+    assert run["failure_class"] == scenario.failure_class, found
+    if stage.kind == "gemini" and name == "credits":
+        return  # Google words a spent day and spent money alike
+    if scenario.failure_class is None:
+        assert (run["state"], run["tokens_in"] > 0, run["cost"] > 0) == ("succeeded", True, True), found
+        assert stage.fleet.value("select result->>'text' from jobs order by id desc limit 1").startswith("BUILD OK")
+    if scenario.opens:
+        assert run["opens"] == scenario.opens, found
+    if scenario.resets and stage.kind in NAMES_RESETS:
+        assert 0.9 * RESET_SECONDS < run["probe_in"] <= RESET_SECONDS + 60, found
+    if name == "midway" and stage.kind in {"claude-code", "opencode", "qwen-code"}:
+        assert (run["tokens_in"], run["tokens_out"]) == (24, 6), found
+    if name == "stalled":
+        assert run["detail"].startswith("stall"), found
+    elif scenario.failure_class:
+        assert not run["detail"].startswith(("stall", "timeout", "exit")), found
+        assert run["ended_at"] > max((asked.at for asked in stage.providers[name].refusals()), default=0.0), found
+
+
+def _line(stage: Stage, name: str, run: dict[str, Any]) -> str:
+    refusals = stage.providers[name].refusals()
+    word = f"{run['failure_class'] or run['state']} {run['opens'] or ''}".strip()
+    if not refusals or run["failure_class"] is None:
+        return f"{stage.kind:12} {name:11} {word}"
+    first, last = (run["ended_at"] - refusals[at].at for at in (0, -1))
+    after = f"slot free {first:5.2f} s after the first of {len(refusals)} refusals, {last:5.2f} s after the last"
+    return f"{stage.kind:12} {name:11} {word:24} {after}"

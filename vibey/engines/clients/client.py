@@ -1,0 +1,175 @@
+"""ClientEngine: runs a coding client on a job's prompt, in the run's folder or the job's tree.
+
+The payload is `{"prompt": text}`; the client gets it on its standard input and in no other way. The result is
+`{"text": its final answer}`. How a client is started, what its stream means and how it words a refusal, its
+descriptor says; when a run is ended for a refusal, `vibey.engines.clients.reading` says.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
+
+from vibey.domain.effort import achieved
+from vibey.domain.errors import InvalidInput
+from vibey.domain.outcome import Failure, FailureClass, one_line
+from vibey.engines.clients.descriptor import Client, Setup
+from vibey.engines.clients.health import look
+from vibey.engines.clients.reading import Reading, cost_of, priced
+from vibey.engines.clients.tap import Tap
+from vibey.engines.contract import (
+    Context,
+    Description,
+    EngineConfig,
+    Health,
+    Job,
+    Progress,
+    RunningProcess,
+    RunSteps,
+    StopReason,
+)
+from vibey.engines.environment import allowed, check_extras, secrets_in
+from vibey.engines.openai import key_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vibey.engines.clients.descriptor import Launch
+
+STALL_SECONDS = 900.0
+"""The longest silence without an operator's word: clients let one command of a job run ten minutes in silence."""
+GRACE_SECONDS = 0.5
+FOLDER = "client"
+
+
+class ClientEngine:
+    """An adapter for one client; each kind is a subclass that names it."""
+
+    client: ClassVar[Client]
+
+    def __init__(self, config: EngineConfig) -> None:
+        if config.base_url and urlsplit(config.base_url).username is not None:
+            raise InvalidInput(f"engine.{config.name}.base_url", "a login in an address", "api_key_env or api_key_file")
+        if self.client.needs_model and config.base_url and not config.model:
+            raise InvalidInput(f"engine.{config.name}.model", config.model, "the name of a model base_url has")
+        check_extras(config.name, config.env)
+        self._config = config
+
+    def describe(self) -> Description:
+        """The efforts and prices the operator declared, and the silence that is taken for a stall."""
+        config = self._config
+        return Description(
+            config.kind,
+            config.capabilities,
+            tuple(sorted(config.efforts)),
+            config.price_in,
+            config.price_out,
+            stall_seconds=STALL_SECONDS,
+        )
+
+    def doctor(self) -> Health:
+        """Whether the client is there and has a login, by its own short commands; never a question to a model."""
+        try:
+            key = key_of(self._config)
+        except InvalidInput as error:
+            return Health(installed=True, logged_in=False, detail=str(error), fix=f"set {error.field}")
+        return look(self.client, self._config, key, allowed(os.environ, self._config.env))
+
+    def run(self, job: Job, context: Context) -> RunSteps:
+        """Run the client to its end, or to the first refusal it shows."""
+        prompt = job.payload.get("prompt")
+        if not isinstance(prompt, str) or not prompt.strip():
+            words = f"payload.prompt is missing: a {self._config.kind} engine needs the text of the task"
+            return Failure(FailureClass.WORK, words)
+        try:
+            key = key_of(self._config)
+        except InvalidInput as error:
+            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
+        tap = Tap()
+        folder = context.directory / FOLDER
+        passed = allowed(os.environ, self._config.env)
+        extra = self._config.efforts.get(achieved(job.effort, tuple(self._config.efforts)), ())
+        launch = self.client.launch(Setup(self._config, key, extra, folder, tap, passed))
+        asked = _written(folder, launch, prompt)
+        process = context.spawn(
+            launch.argv,
+            environment={**passed, **launch.variables},
+            stdin=asked,
+            secrets=(*secrets_in(passed), key),
+        )
+        reading = Reading(self.client.table, self.client.hear, tap)
+        guard = _Guard(reading, process)
+        try:
+            for line in process.lines():
+                progress = reading.take(line)
+                guard.look()
+                if progress is not None:
+                    yield self._reported(progress)
+            ending = process.wait()
+        finally:
+            guard.end()
+        outcome = reading.outcome(ending, launch.argv[0])
+        return priced(outcome, self._config.price_in, self._config.price_out)
+
+    def _reported(self, progress: Progress) -> Progress:
+        config = self._config
+        cost = cost_of(progress.tokens_in, progress.tokens_out, config.price_in, config.price_out)
+        return progress if progress.cost_usd is not None else replace(progress, cost_usd=cost)
+
+
+class _Guard:
+    """Ends the client's tree by what is read of it, and by the clock while it only tries again."""
+
+    def __init__(self, reading: Reading, process: RunningProcess) -> None:
+        self._reading = reading
+        self._process = process
+        self._timer: threading.Timer | None = None
+        self._stopped = False
+
+    def look(self) -> None:
+        """Do what the line just read asks for."""
+        patience = self._reading.patience
+        if self._reading.refusal is not None:
+            self._stop()
+        elif patience is None:
+            self._cancel()
+        elif self._timer is None:
+            self._timer = threading.Timer(patience, self._expire)
+            self._timer.start()
+
+    def end(self) -> None:
+        """Have no clock running any more."""
+        timer = self._timer
+        self._cancel()
+        if timer is not None:
+            timer.join()
+
+    def _expire(self) -> None:
+        self._reading.expire()
+        if self._reading.refusal is not None:
+            self._stop()
+
+    def _stop(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self._process.stop(StopReason.CANCEL, GRACE_SECONDS)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _written(folder: Path, launch: Launch, prompt: str) -> Path:
+    """The launch's files and the prompt, written where nobody else reads; the prompt's file."""
+    folder.mkdir(mode=0o700)
+    for name, text in launch.files.items():
+        path = folder / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    asked = folder / "prompt.txt"
+    asked.write_text(prompt, encoding="utf-8", errors="replace")
+    return asked

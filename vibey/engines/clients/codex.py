@@ -1,0 +1,107 @@
+"""Kind `codex`: OpenAI's `codex exec`, printing events."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from vibey.engines.clients.client import ClientEngine
+from vibey.engines.clients.descriptor import Client, Launch, Setup
+from vibey.engines.clients.health import by_status
+from vibey.engines.clients.rules import BY_STATUS, Event, Rule, Table, lookup, text_of
+from vibey.engines.clients.signs import CREDITS, LOGIN, MISCONFIGURED, TROUBLE, WINDOW, WORK, Sign
+from vibey.engines.clients.transcript import Transcript, count
+
+_KEY = "CODEX_API_KEY"
+_WORK_ITEMS = frozenset(
+    {"agent_message", "reasoning", "command_execution", "file_change", "mcp_tool_call", "todo_list"}
+)
+
+
+def _worded(pattern: str, means: Sign | None, status: str = "") -> tuple[Rule, ...]:
+    """A message, on the way or at the end, that is these words in full."""
+    again = re.compile(rf"Reconnecting\.\.\. \d+/\d+ \((?P<says>{pattern})\)", re.DOTALL)
+    words = re.compile(rf"(?P<says>{pattern})", re.DOTALL)
+    return (
+        Rule({"type": "error", "message": again}, means, "says", status),
+        Rule({"type": "error", "message": words}, means, "says", status),
+        Rule({"type": "turn.failed", "error.message": words}, means, "says", status),
+    )
+
+
+TABLE = Table(
+    rules=(
+        *_worded(r"You['\u2019]ve hit your usage limit.*", WINDOW),
+        *_worded(r"Quota exceeded\. Check your plan and billing details\.", CREDITS),
+        *_worded(r"(?:You['\u2019]re|Your workspace is) out of credits.*", CREDITS),
+        *_worded(r"exceeded retry limit, last status: (?P<status>\d{3}) .*", BY_STATUS, "status"),
+        *_worded(r"unexpected status (?P<status>\d{3}) .*", BY_STATUS, "status"),
+        *_worded(
+            r"Your (?:access|refresh) token .*|Not logged in.*|.*[Pp]lease (?:log out and )?(?:sign|log) in again.*",
+            LOGIN,
+        ),
+        *_worded(r"The (?:requested )?model .* (?:does not exist|not found|is not supported).*", MISCONFIGURED),
+        *_worded(r"Codex ran out of room in the model's context window\..*", WORK),
+        *_worded(r"stream disconnected before completion.*|Selected model is at capacity.*", TROUBLE),
+        *_worded(r"We['\u2019]re currently experiencing high demand.*", TROUBLE),
+        Rule({"type": "error", "message": re.compile(r"Reconnecting\.\.\. \d+/\d+ .*", re.DOTALL)}, TROUBLE, "message"),
+        Rule({"type": "turn.failed"}, WORK, says="error.message"),
+        Rule(
+            {"line": re.compile(r"error: (?:unexpected argument|invalid value|the argument) .*")}, MISCONFIGURED, "line"
+        ),
+        Rule(
+            {"line": re.compile(r"Error loading config(?:\.toml)?:? ?.*|Error: error loading .*config.*")},
+            MISCONFIGURED,
+            "line",
+        ),
+    )
+)
+
+
+def hear(event: Event, so_far: Transcript) -> None:
+    """Take in an event. Tokens come with the end of the turn, so a run that is refused midway has none to tell."""
+    kind = event.get("type")
+    if kind in {"item.started", "item.updated", "item.completed"} and lookup(event, "item.type") in _WORK_ITEMS:
+        text = text_of(lookup(event, "item.text"))
+        so_far.serves(text or text_of(lookup(event, "item.command")))
+        if lookup(event, "item.type") == "agent_message" and kind == "item.completed":
+            so_far.answer = text
+    elif kind == "turn.completed":
+        so_far.ended = True
+        so_far.total(count(event, "usage.input_tokens"), count(event, "usage.output_tokens"))
+
+
+def launch(setup: Setup) -> Launch:
+    """The command line and what it finds in its environment."""
+    config = setup.config
+    settings = ['sandbox_mode="workspace-write"', 'approval_policy="never"', "check_for_update_on_startup=false"]
+    settings.append("analytics.enabled=false")
+    if config.base_url:
+        provider = {"name": "vibey", "base_url": config.base_url, "wire_api": "responses"}
+        if setup.key:
+            provider["env_key"] = _KEY
+        table = ",".join(f"{name}={json.dumps(value)}" for name, value in provider.items())
+        settings += [f"model_providers.vibey={{{table}}}", 'model_provider="vibey"']
+    argv = (
+        *("codex", "exec", "--json", "--skip-git-repo-check", "--ephemeral", "--color", "never"),
+        *(part for setting in settings for part in ("-c", setting)),
+        *(("--model", config.model) if config.model else ()),
+        *setup.extra,
+        "-",
+    )
+    return Launch(argv, {_KEY: setup.key} if setup.key else {})
+
+
+class CodexEngine(ClientEngine):
+    """The adapter."""
+
+    client = Client(
+        kind="codex",
+        binary="codex",
+        package="@openai/codex",
+        launch=launch,
+        hear=hear,
+        table=TABLE,
+        login=by_status("login", "status"),
+        login_fix="log in with: codex login, as the worker's user; or give a key by api_key_env",
+    )
