@@ -29,13 +29,14 @@ from vibey.simulate.queue import Job, Outlook, Queue, Surveys
 from vibey.simulate.report import Report
 from vibey.simulate.rules import SHARED, Attempt, Rules
 from vibey.simulate.trace import Arrival
+from vibey.simulate.written import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vibey.domain.assessment import Survey
     from vibey.domain.decide import Decision
-    from vibey.domain.engine import EngineFacts, Usage
+    from vibey.domain.engine import Usage
     from vibey.domain.outcome import Outcome
     from vibey.domain.settlement import Settlement
     from vibey.settings import Settings
@@ -375,14 +376,14 @@ class Simulation:
         heapq.heappush(self._ends, (ends_at, run.number, run))
         self.report.granted(decision, now - job.due_ms)
         job.told = None
-        return _line(now, job, decision.outcome, engine)
+        return line_of(now, job, decision.outcome, engine)
 
     def _told(self, group: Group, job: Job, answer: Answer) -> str:
         outcome, reason = answer
         if outcome == "hold" and job.held_ms is None:
             group.hold(job, self._now)
             self._note_hold(job)
-        return _line(self._now, job, outcome, None, reason)
+        return line_of(self._now, job, outcome, None, reason)
 
 
 def _first(groups: list[Group], place: Place) -> tuple[Place, Group] | None:
@@ -393,17 +394,3 @@ def _first(groups: list[Group], place: Place) -> tuple[Place, Group] | None:
         if following is not None and (best is None or following < best[0]):
             best = following, group
     return best
-
-
-def _line(now_ms: int, job: Job, outcome: str, engine: EngineFacts | None, reason: str | None = None) -> str:
-    where = f'"engine":"{engine.name}","tier":"{engine.tier.value}"' if engine else '"engine":null,"tier":null'
-    why = "null" if reason is None else f'"{reason}"'
-    attempt = job.attempts + 1
-    at = seconds(now_ms)
-    return f'{{"at":{at},"job":{job.shown},"attempt":{attempt},"outcome":"{outcome}",{where},"reason":{why}}}\n'
-
-
-def seconds(milliseconds: int) -> str:
-    """Milliseconds as seconds, written in one way only."""
-    whole, rest = divmod(milliseconds, 1000)
-    return str(whole) if not rest else f"{whole}.{rest:03}".rstrip("0")

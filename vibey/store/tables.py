@@ -360,8 +360,7 @@ Index("ledger_job", ledger.c.job_id)
 # serves: the events of one project, newest first
 Index("ledger_project", ledger.c.project_id, ledger.c.id)
 
-# Which member each class of a pool gave a session last. `session` is `project/name`, as callers of two projects may
-# use one name.
+# Which member each class of a pool gave a session last. `session` is `project/name`: two projects may use one name.
 sessions = Table(
     "sessions",
     metadata,
@@ -372,8 +371,7 @@ sessions = Table(
     _instant("expires_at", required=True),
 )
 
-# Factors on a member's weight that a person or the record of its runs laid on it, each for a while. `factor` is in
-# millionths; one of a kind for each member, so that laying it anew does not compound.
+# Factors a person, or the record of its runs, laid on a member's weight for a while, in millionths; one of each kind.
 adjustments = Table(
     "adjustments",
     metadata,
