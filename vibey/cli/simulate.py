@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LONG_JOBS = 20_000
 LARGE_BYTES = 4_000_000
 STEP_JOBS = 500
+# So many lines about the cap still tell something.
+MOST_DAYS = 14
 LONGEST_SECONDS = 10 * 366 * 86_400
 
 
@@ -223,6 +225,17 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"           {count:,} left queued: {reason}"
     yield "waits      " + ", ".join(f"{name} {output.lasting(waits[name])}" for name in ("p50", "p95", "max"))
     yield f"paid       {output.many(told['overflows'], 'overflow')}, {output.many(told['fallbacks'], 'fallback')}"
-    for day in told["cap"]["days"]:
-        yield f"cap        day {day['day']}: {day['used']:,} of {told['cap']['limit']:,} units, {day['purse']}"
+    yield from _cap(told["cap"])
     yield f"makespan   {output.lasting(told['makespan'])}, {output.many(told['decisions'], 'decision')}"
+
+
+def _cap(cap: Mapping[str, Any]) -> Iterator[str]:
+    """Units used of the cap: by day and purse while those are few, else all at once."""
+    days, limit = cap["days"], cap["limit"]
+    if len(days) <= MOST_DAYS:
+        for day in days:
+            yield f"cap        day {day['day']}: {day['used']:,} of {limit:,} units, {day['purse']}"
+        return
+    spent = sum(day["used"] >= limit for day in days)
+    share = f"spent in {spent:,} of {len(days):,} days by purse"
+    yield f"cap        {cap['used']:,} units, {limit:,} a day at most; {share}"

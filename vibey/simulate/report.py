@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How things stood from an instant on: slots in use by engine, jobs queued, and how many of them held."""
+    """How things stood from an instant on: slots in use by engine, jobs queued, how many held, units by purse."""
 
     at_ms: int
     in_use: dict[str, int]
     queued: int
     held: int
+    units: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -52,7 +53,8 @@ class Report:
         if self.begun_ms is None:
             self.begun_ms = self.last_ms = self.now_ms = self.counted_ms = now_ms
         if self.keeps_moments and now_ms > self.now_ms:
-            self.moments.append(Moment(self.now_ms, self.fleet.in_use(), queue.length, queue.held))
+            units = self.rules.units(self.now_ms)
+            self.moments.append(Moment(self.now_ms, self.fleet.in_use(), queue.length, queue.held, units))
         self.now_ms = now_ms
 
     def changing(self) -> None:

@@ -92,6 +92,11 @@ class Rules:
             self._caps = (day, left)
         return self._caps[1]
 
+    def units(self, now_ms: int) -> dict[str, int]:
+        """Units taken today, by purse."""
+        day = now_ms // DAY_MS
+        return {purse: used for (purse, when), used in self.used.items() if when == day}
+
     def spend(self, project: str, now_ms: int) -> tuple[str, int]:
         """Take a unit; returns where it was taken, to give it back."""
         unit = (self.purse(project), now_ms // DAY_MS)

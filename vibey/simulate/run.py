@@ -11,7 +11,7 @@ Nothing in here is drawn by lot and nothing depends on the machine: the same tra
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from vibey.domain import settlement
 from vibey.domain.decide import UNKNOWN, Assign, World, decide, prospect
 from vibey.domain.engine import Tier
 from vibey.domain.layer import DAY_MS
-from vibey.domain.offer import Why
 from vibey.domain.outcome import Failure, FailureClass, Success
 from vibey.domain.settlement import Attempted, JobState
 from vibey.simulate.fleet import Fleet
@@ -28,8 +27,8 @@ from vibey.simulate.memory import Memory
 from vibey.simulate.queue import Job, Outlook, Queue, Surveys
 from vibey.simulate.report import Report
 from vibey.simulate.rules import SHARED, Attempt, Rules
+from vibey.simulate.runs import Run, line_of
 from vibey.simulate.trace import Arrival
-from vibey.simulate.written import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,25 +46,6 @@ if TYPE_CHECKING:
 NEVER = 2**62
 # A queue that no event will ever move is given this many midnights; `auto` may change its mind as its window empties.
 IDLE_MIDNIGHTS = 2
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """A run under way. `unit` is where its unit of the cap was taken; `verdict` how it ends, None when it ends well."""
-
-    number: int
-    job: Job
-    engine: str
-    tier: Tier
-    begun_ms: int
-    why: Why
-    unit: tuple[str, int] | None = None
-    verdict: Failure | None = None
-
-    @property
-    def wanted_local(self) -> bool:
-        """Whether it runs on a local engine, or elsewhere only because none could take it."""
-        return self.tier is Tier.LOCAL or self.why is not Why.ASSIGN
 
 
 def simulate(
@@ -110,7 +90,7 @@ class Simulation:
         self._freed: set[str] = set()
         self._state = 0
         self._holds: list[tuple[int, int, Job]] = []
-        self._ends: list[tuple[int, int, _Run]] = []
+        self._ends: list[tuple[int, int, Run]] = []
         self._backoffs: list[tuple[int, int, Job]] = []
         self._runs = 0
         self._jobs = 0
@@ -188,14 +168,14 @@ class Simulation:
         if self._progress is not None:
             self._progress(self._jobs)
 
-    def _ended(self) -> list[_Run]:
+    def _ended(self) -> list[Run]:
         """Runs that end now, in the order they were granted."""
         found = []
         while self._ends and self._ends[0][0] <= self._now:
             found.append(heapq.heappop(self._ends)[2])
         return sorted(found, key=lambda run: run.number) if len(found) > 1 else found
 
-    def _settle(self, run: _Run, outcome: Outcome) -> None:
+    def _settle(self, run: Run, outcome: Outcome) -> None:
         job, now = run.job, self._now
         self._moved = True
         self._freed.add(run.engine)
@@ -220,7 +200,7 @@ class Simulation:
         self.report.ended(run.engine, now - run.begun_ms)
         self._move(job, settled)
 
-    def _attempt(self, run: _Run) -> Attempt:
+    def _attempt(self, run: Run) -> Attempt:
         """A run as demand, with its running time up to now."""
         running_ms = self._now - run.begun_ms if run.tier is Tier.LOCAL else None
         return Attempt(run.job, run.job.attempts + 1, run.job.due_ms, running_ms)
@@ -369,7 +349,7 @@ class Simulation:
         self._runs += 1
         unit = self._rules.spend(job.arrival.project, now) if decision.counted else None
         verdict = self._fleet.failing(engine.name)
-        run = _Run(self._runs, job, engine.name, engine.tier, now, decision.why, unit, verdict)
+        run = Run(self._runs, job, engine.name, engine.tier, now, decision.why, unit, verdict)
         self._fleet.grant(engine, run.number)
         self._memory.learn(decision.memories(), now)
         ends_at = now + (0 if verdict else job.arrival.runs_for(engine.name))
