@@ -34,7 +34,7 @@ test-slow: install  ## run the tests that keep real processes busy for a minute 
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m "slow and not clients"
 
 test-clients: install $(CLIENTS)/.installed  ## drive the real coding clients against a provider of our own (1.2 GB on disk)
-	$(BIN)/python -m pytest -m clients -p no:randomly -q
+	$(BIN)/python -m pytest tests/clients -m clients -n 2
 
 # Only where there is node; without it the tests say so and are skipped.
 $(CLIENTS)/.installed: tests/clients/package.json

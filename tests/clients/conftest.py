@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show how each run ended and how soon its slot was free; nothing is decided by it."""
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties:
+            if name == "end":
+                terminalreporter.write_line(str(line))
+
+
 @pytest.fixture
 def client_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty home for the clients; a PATH and a key for the workers. Skips where the clients are not installed."""

@@ -29,7 +29,8 @@ _lock = threading.Lock()
 
 def look(client: Client, config: EngineConfig, key: str, environment: Mapping[str, str]) -> Health:
     """The client's health on this machine; what was found less than a minute ago is not looked for again."""
-    at = (client.kind, config.name, key, config.model, tuple(sorted(environment.items())))
+    # Engines of one client share what is found: a worker may serve many, and a look takes a second or two.
+    at = (client.kind, bool(key), config.model, tuple(sorted(environment.items())))
     now = time.monotonic()
     with _lock:
         kept = _found.get(at)
