@@ -157,8 +157,7 @@ def _past(settings: Settings, since: float, save_trace: Path | None) -> Trace:
         output.note(
             f"vibey: {output.many(past.left_out, 'job')} left out: cancelled, of another pool, or unservable now"
         )
-    capabilities = {word for engine in settings.engine.values() for word in engine.capabilities}
-    return parse(past.lines, "the recorded past", settings.engine, capabilities)
+    return parse(past.lines, "the recorded past", settings.engine, settings.capabilities)
 
 
 def _played(settings: Settings, trace: Trace, out: Path | None, *, quiet: bool, drawn: bool) -> Report:
@@ -167,7 +166,7 @@ def _played(settings: Settings, trace: Trace, out: Path | None, *, quiet: bool, 
     from vibey.simulate.run import simulate as played
 
     with nullcontext() if out is None else written(out) as file:
-        sink: Callable[[str], object] = _nowhere if file is None else file.write
+        sink = None if file is None else file.write
         with _bar("simulating", trace.jobs, LONG_JOBS, quiet=quiet) as advance:
 
             def arrived(jobs: int) -> None:
@@ -175,10 +174,6 @@ def _played(settings: Settings, trace: Trace, out: Path | None, *, quiet: bool, 
                     advance(STEP_JOBS)
 
             return played(settings, trace, sink, arrived, keeps_moments=drawn)
-
-
-def _nowhere(_: str) -> None:
-    """Take a line nobody wants."""
 
 
 @contextmanager

@@ -37,8 +37,7 @@ def compare(changes: str, seconds: float | None) -> dict[str, Any]:
     other = changed(settings, read(None, os.environ), changes, os.environ)
     with session.installation() as installation:
         past = history_of(installation, seconds or DEFAULT_SECONDS)
-    capabilities = {word for engine in settings.engine.values() for word in engine.capabilities}
-    trace = parse(past.lines, "the recorded past", settings.engine, capabilities)
+    trace = parse(past.lines, "the recorded past", settings.engine, settings.capabilities)
     happened = past.happened
     found = Outcome(happened.waits_ms, happened.paid, happened.overflows, happened.fallbacks, happened.never_run)
     return {
@@ -46,8 +45,8 @@ def compare(changes: str, seconds: float | None) -> dict[str, Any]:
         "jobs": trace.jobs,
         "left_out": past.left_out,
         "happened": found.to_json(),
-        "simulated": Outcome.of(simulate(settings, trace, _nowhere)).to_json(),
-        "what_if": Outcome.of(simulate(other, trace, _nowhere)).to_json(),
+        "simulated": Outcome.of(simulate(settings, trace)).to_json(),
+        "what_if": Outcome.of(simulate(other, trace)).to_json(),
     }
 
 
@@ -61,7 +60,3 @@ def show(found: Mapping[str, Any]) -> None:
     )
     left_out = f"; {output.many(found['left_out'], 'job')} left out" if found["left_out"] else ""
     screen.print(f"{output.many(found['jobs'], 'job')} of the past{left_out}", style="dim")
-
-
-def _nowhere(_: str) -> None:
-    """Take a line nobody wants."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from vibey.domain.requirement import Requirement
 
 
+SHARED_PURSE = "(installation)"
+"""The name of the cap that all projects draw on, where they share one; no project can have it."""
+
 UNKNOWN: frozenset[str] = frozenset({""})
 """Stands for engines' fullness that is yet to be found; no engine has an empty name."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,12 @@ def would_waits(demand: Iterable[Demand], slots: Mapping[str, int]) -> list[tupl
             arrivals.append((each.looked_at_ms, turn, each))
     arrivals.sort(key=_moment)
     return _Replay([slots[name] for name in names]).played(arrivals)
+
+
+def lower_median(values: Iterable[int]) -> int:
+    """The lower median; 0 of none, so that demand of a length nobody knows makes nobody wait."""
+    ordered: Sequence[int] = sorted(values)
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0
 
 
 # What decides whose turn it is: priority, then the order jobs were enqueued in; the rest only settles what is equal.

@@ -65,6 +65,11 @@ class Policy:
     cap: int = 10
     fallback: Fallback = Fallback.ALLOW
 
+    @property
+    def may_spend(self) -> bool:
+        """Whether a job under these rules could ever take a unit of the cap."""
+        return self.mode is Mode.HYBRID or self.fallback is Fallback.COUNT
+
 
 @dataclass(frozen=True, slots=True)
 class Load:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vibey.domain.rotation import UNIT
-from vibey.domain.selection import Field, select, shares_of
+from vibey.domain.selection import Field, active, select, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vibey.domain.pool import Member, Pool
+    from vibey.domain.pool import Pool
     from vibey.domain.selection import CreditKey
 
 
@@ -34,20 +34,13 @@ def attempt_order(pool: Pool, seen: Field, credits: Mapping[CreditKey, int]) -> 
 
 
 def _handed_down(pool: Pool, seen: Field, mass: int) -> Iterator[tuple[str, int]]:
-    members = _active(pool, seen)
-    for member, share in zip(members, shares_of(pool, members, seen) if members else (), strict=True):
+    found = active(pool, seen)
+    if found is None:
+        return
+    _, members, _ = found
+    for member, share in zip(members, shares_of(pool, members, seen), strict=True):
         part = mass * share // UNIT
         if member.pool is None:
             yield member.key, part
         else:
             yield from _handed_down(member.pool, seen, part)
-
-
-def _active(pool: Pool, seen: Field) -> list[Member]:
-    """The free members of the class the next walk would take; none when there is none."""
-    for each in seen.classes(pool):
-        if members := seen.free(each):
-            return members
-        if pool.waits and any(map(seen.status, each.members)):
-            return []
-    return []

@@ -36,6 +36,9 @@ CreditKey = tuple[str, str]
 SessionKey = tuple[str, str, str]
 """Pool, class label, session."""
 
+Active = tuple["PoolClass", list["Member"], tuple[tuple[str, "Status"], ...]]
+"""A class, its free members, and the labels of better classes with what was found there."""
+
 DEMOTED_LABEL = "~"
 # A demoted member keeps a hundredth of its weight; the others' are raised instead, which rounds nothing.
 DEMOTION = 100
@@ -193,17 +196,23 @@ def _stated(member: Member, weight: int, offered: Mapping[str, Assessment]) -> i
     return weight if member.pool is not None else offered[member.key].factors.on(weight)
 
 
-def _step(pool: Pool, seen: Field, credits: Mapping[CreditKey, int]) -> Step | None:
+def active(pool: Pool, seen: Field) -> Active | None:
+    """The class a walk into this pool takes, its free members, and the better classes; None when it takes none."""
     skipped: tuple[tuple[str, Status], ...] = ()
     for each in seen.classes(pool):
         free = seen.free(each)
         if free:
-            return _turn(pool, each, free, skipped, seen, credits)
+            return each, free, skipped
         found = max(map(seen.status, each.members), default=Status.CLOSED)
         if found is Status.FULL and pool.waits:
             return None
         skipped = (*skipped, (each.label, found))
     return None
+
+
+def _step(pool: Pool, seen: Field, credits: Mapping[CreditKey, int]) -> Step | None:
+    found = active(pool, seen)
+    return None if found is None else _turn(pool, *found, seen, credits)
 
 
 def _turn(

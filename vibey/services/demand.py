@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.demand import Demand
+from vibey.domain.demand import Demand, lower_median
 from vibey.services.pools import Trees
 from vibey.store import fleet, measurements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from vibey.store.database import Connection
     from vibey.store.statement import Row
 
@@ -61,12 +59,6 @@ def window(connection: Connection, hours: int, limit: int = LIMIT) -> tuple[list
         rows = sorted(rows, key=lambda row: (row.due_ms, row.job_id, row.attempt), reverse=True)[:limit]
     reach = Reach(connection)
     return [_demand(row, eligible, usual_ms) for row in rows if (eligible := reach.of(row))], now_ms
-
-
-def lower_median(values: Iterable[int]) -> int:
-    """The lower median; 0 of none, so that demand of a length nobody knows makes nobody wait."""
-    ordered: Sequence[int] = sorted(values)
-    return ordered[(len(ordered) - 1) // 2] if ordered else 0
 
 
 def _demand(row: Row[Any], eligible: frozenset[str], usual_ms: int) -> Demand:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
 from vibey.domain.errors import VibeyError
 from vibey.engines.contract import Check, EngineConfig, Health
 from vibey.engines.registry import build, equipped
+from vibey.settings.facts import engine_facts
 from vibey.store import engines, fleet, ledger, projects
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from vibey.domain.engine import EngineFacts
     from vibey.services.installation import Installation
     from vibey.settings import EngineSettings, MemberSettings, PoolSettings, Settings, VerifySettings
     from vibey.store.database import Connection
 
-MICRO = 1_000_000
 DEFAULT_PROJECT = "default"
 
 
@@ -28,7 +28,7 @@ def sync(installation: Installation) -> list[str]:
     from vibey.settings import ProjectPolicy
 
     settings = installation.settings
-    rows = [_row(settings, number, engine) for number, engine in enumerate(settings.engine.values())]
+    rows = [_row(facts, settings.engine[facts.name].kind) for facts in engine_facts(settings)]
     pools = {name: _pool(pool) for name, pool in settings.pool.items()}
     policy = ProjectPolicy.of(settings).to_json()
 
@@ -110,20 +110,19 @@ def _record(connection: Connection, found: dict[str, Health]) -> None:
         engines.SET_LOGIN.run(connection, account=account, ok=logged_in)
 
 
-def _row(settings: Settings, number: int, engine: EngineSettings) -> dict[str, Any]:
-    price = (engine.price_in or Decimal(0)) + (engine.price_out or Decimal(0))
+def _row(facts: EngineFacts, kind: str) -> dict[str, Any]:
     return {
-        "name": engine.name,
-        "account": engine.account,
-        "kind": engine.kind,
-        "tier": engine.tier,
-        "ordinal": number,
-        "slots": settings.slots_of(engine.name),
-        "weight": engine.weight_millionths,
-        "price": int(price * MICRO),
-        "capabilities": sorted(engine.capabilities),
-        "efforts": sorted(int(Effort.named(name)) for name in engine.efforts),
-        "enabled": engine.enabled,
+        "name": facts.name,
+        "account": facts.account,
+        "kind": kind,
+        "tier": facts.tier.value,
+        "ordinal": facts.ordinal,
+        "slots": facts.slots,
+        "weight": facts.weight,
+        "price": facts.price,
+        "capabilities": sorted(facts.capabilities),
+        "efforts": list(map(int, facts.efforts)),
+        "enabled": facts.enabled,
     }
 
 

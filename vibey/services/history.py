@@ -12,13 +12,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.demand import lower_median
 from vibey.domain.effort import Effort
-from vibey.services.demand import lower_median
 from vibey.store import history
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from vibey.services.installation import Installation
     from vibey.settings import EngineSettings, Settings
@@ -45,12 +44,8 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A span of the past: its trace, line by line, what came of it, and how many jobs were left out.
+    """A span of the past: its trace, line by line, what came of it, and how many jobs were left out."""
 
-    `origin` is the Monday the trace counts its seconds from.
-    """
-
-    origin: datetime
     lines: tuple[str, ...]
     happened: Happened
     left_out: int
@@ -58,9 +53,9 @@ class History:
 
 def history_of(installation: Installation, seconds: float, settings: Settings | None = None) -> History:
     """The last so many seconds, told for a fleet of these settings; default: the installation's own."""
-    span, arrivals, mishaps, outcomes = installation.database.run(lambda connection: history.read(connection, seconds))
-    engines = (settings or installation.settings).engine
-    capabilities = {word for engine in engines.values() for word in engine.capabilities}
+    arrivals, mishaps, outcomes = installation.database.run(lambda connection: history.read(connection, seconds))
+    told_for = settings or installation.settings
+    engines, capabilities = told_for.engine, told_for.capabilities
     kept = [
         row
         for row in arrivals
@@ -71,7 +66,7 @@ def history_of(installation: Installation, seconds: float, settings: Settings | 
     text = tuple(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     ids = {row.id for row in kept}
     happened = _happened([row for row in outcomes if row.id in ids])
-    return History(span.origin, text, happened, len(arrivals) - len(kept))
+    return History(text, happened, len(arrivals) - len(kept))
 
 
 def _arrivals(rows: Sequence[Row[Any]], engines: Collection[str]) -> Iterator[dict[str, Any]]:

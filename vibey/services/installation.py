@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vibey.settings import Settings
     from vibey.store.runs import Granted
 
-ROUTE_TRIES = 64
-
 
 @dataclass(frozen=True, slots=True)
 class Timing:

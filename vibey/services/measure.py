@@ -23,6 +23,7 @@ from vibey.services import modes
 from vibey.services.demand import window
 from vibey.services.modes import HOUR_MS
 from vibey.services.wording import instant
+from vibey.settings.facts import judge_of
 from vibey.store import measurements, projects, views
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _judged(demand: Sequence[Demand], judged: Iterable[tuple[Standing, ProjectPo
                 waits.setdefault(each.project, []).append(wait)
             replays[standing.slots] = waits
         own = replays[standing.slots].get(standing.project, [])
-        rules = modes.judge_of(policy)
+        rules = judge_of(policy)
         before = standing.recorded.winner if standing.recorded is not None else Mode.SINGLETON
         verdict_ = verdict(own, rules, before)
         found.append(

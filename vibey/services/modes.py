@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from vibey import __version__
 from vibey.domain.errors import SettingsError
-from vibey.domain.measure import MILLION, Judge, fingerprint, is_current
+from vibey.domain.measure import Judge, fingerprint, is_current
 from vibey.domain.offer import Fallback, Mode, Policy
 from vibey.settings import ProjectPolicy
+from vibey.settings.facts import judge_of, policy_of
 from vibey.settings.source import policy_variables
 from vibey.store import measurements
 
@@ -127,24 +128,7 @@ def resolved(installation: Installation, standing: Standing) -> Resolved:
         closed = Policy(Mode.SINGLETON, poll_ms=poll_ms, cap=0, fallback=Fallback.NEVER)
         return Resolved(closed, FALLBACK, standing.problem, stale=False, scope=scope)
     mode, source, reason, stale = _chosen(installation, standing, policy)
-    rules = Policy(
-        mode=mode,
-        overflow_after_ms=policy.overflow_after_seconds * 1000,
-        poll_ms=poll_ms,
-        cap=policy.paid_daily_cap,
-        fallback=Fallback(policy.paid_fallback),
-    )
-    return Resolved(rules, source, reason, stale, scope)
-
-
-def judge_of(policy: ProjectPolicy) -> Judge:
-    """The thresholds a project of this policy is judged by."""
-    return Judge(
-        overflow_after_ms=policy.overflow_after_seconds * 1000,
-        window_hours=policy.auto_window_hours,
-        min_sessions=policy.auto_min_sessions,
-        min_contention=int(policy.auto_min_contention * MILLION),
-    )
+    return Resolved(policy_of(policy, mode, poll_ms), source, reason, stale, scope)
 
 
 def max_age_ms(policy: ProjectPolicy) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vibey.domain.decide import Prospect, Request, World, prospect
-from vibey.domain.offer import Fallback, Mode, Policy
+from vibey.domain.decide import SHARED_PURSE, Prospect, Request, World, prospect
 from vibey.services import modes
 from vibey.services.pools import Trees
 from vibey.store import cap, engines, fleet, rotation
@@ -16,14 +15,13 @@ if TYPE_CHECKING:
     from datetime import date
 
     from vibey.domain.assessment import Survey
+    from vibey.domain.offer import Policy
     from vibey.domain.requirement import Requirement
     from vibey.services.installation import Installation
     from vibey.services.modes import Resolved
     from vibey.services.purse import Purse
     from vibey.store import jobs
     from vibey.store.database import Connection
-
-SHARED_PURSE = "(installation)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class Outlook:
     def with_rules(self, connection: Connection, installation: Installation, resolved: dict[str, Resolved]) -> Outlook:
         """The outlook with the rules of the groups' projects, and what their caps have left, counted under lock."""
         projects = list(resolved)
-        spenders = [name for name in projects if may_spend(resolved[name].policy)]
+        spenders = [name for name in projects if resolved[name].policy.may_spend]
         policies = {name: resolved[name].policy for name in projects}
         world = replace(self.world, policies=policies)
         if not spenders:
@@ -125,8 +123,3 @@ def rules(connection: Connection, installation: Installation, groups: Sequence[j
     """The rules in force for each project that has a group."""
     projects = list(dict.fromkeys(group.requirement.project for group in groups))
     return modes.resolve(connection, installation, projects) if projects else {}
-
-
-def may_spend(policy: Policy) -> bool:
-    """Whether a job under these rules could ever take a unit of the cap."""
-    return policy.mode is Mode.HYBRID or policy.fallback is Fallback.COUNT

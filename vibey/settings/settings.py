@@ -52,6 +52,11 @@ class Settings:
         """The absolute folder of everything Vibey keeps on this machine."""
         return self.services.data_dir
 
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Every capability any engine is configured with."""
+        return frozenset(word for engine in self.engine.values() for word in engine.capabilities)
+
     def slots_of(self, name: str) -> int:
         """How many runs the engine may have at once: its own count, else 1 if local and 2 if paid.
 

@@ -24,10 +24,9 @@ def read(path: Path, settings: Settings, watch: Callable[[int], object] = lambda
 
     Raises `SettingsError` with every problem of the trace, `InvalidInput` when the file cannot be read.
     """
-    capabilities = {word for engine in settings.engine.values() for word in engine.capabilities}
     try:
         with path.open("rb", buffering=BUFFER_BYTES) as file:
-            return parse(_lines(file, watch), str(path), settings.engine, capabilities)
+            return parse(_lines(file, watch), str(path), settings.engine, settings.capabilities)
     except OSError as error:
         raise InvalidInput("trace", str(path), f"a file that can be read ({error.strerror})") from error
 

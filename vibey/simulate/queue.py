@@ -47,7 +47,6 @@ class Job:
     due_ms: int = 0
     held_ms: int | None = None
     told: Answer | None = None
-    state: str = "queued"
     waits: bool = False
     place: Place = field(init=False)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.rotation import UNIT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vibey.domain.decide import Assign
     from vibey.simulate.fleet import Fleet
     from vibey.simulate.queue import Queue
@@ -106,8 +108,8 @@ class Report:
             "decisions": self.decisions,
             "engines": self._engines(),
             "waits": {
-                "p50": _quantile(waits, 50) / 1000,
-                "p95": _quantile(waits, 95) / 1000,
+                "p50": quantile(waits, 50) / 1000,
+                "p95": quantile(waits, 95) / 1000,
                 "max": (waits[-1] if waits else 0) / 1000,
                 "mean": round(sum(waits) / len(waits) / 1000, 3) if waits else 0.0,
             },
@@ -146,6 +148,6 @@ class Report:
         ]
 
 
-def _quantile(ordered: list[int], percent: int) -> int:
+def quantile(ordered: Sequence[int], percent: int) -> int:
     """The nearest-rank quantile; 0 of nothing."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vibey import __version__
-from vibey.domain.demand import Demand, would_waits
+from vibey.domain.decide import SHARED_PURSE
+from vibey.domain.demand import Demand, lower_median, would_waits
 from vibey.domain.layer import DAY_MS
 from vibey.domain.measure import fingerprint, is_current, verdict
-from vibey.domain.offer import Fallback, Mode, Policy
+from vibey.domain.offer import Mode, Policy
 from vibey.settings.facts import judge_of, policy_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     Open = Callable[[], Iterator["Attempt"]]
 
-SHARED = "(installation)"
 HOUR_MS = 3_600_000
 
 
@@ -66,7 +66,7 @@ class Rules:
 
     def purse(self, project: str) -> str:
         """The name of the cap a project draws on."""
-        return SHARED if self._shared else project
+        return SHARED_PURSE if self._shared else project
 
     def policies(self, projects: set[str], fleet: Fleet, still_open: Open, now_ms: int) -> dict[str, Policy]:
         """The rules in force, the same object while none has changed; a measurement that is wanted is taken first.
@@ -85,7 +85,7 @@ class Rules:
         day = now_ms // DAY_MS
         if self._capped is not policies:
             self._capped = policies
-            self._spenders = {self.purse(name) for name, each in policies.items() if may_spend(each)}
+            self._spenders = {self.purse(name) for name, each in policies.items() if each.may_spend}
             self._caps = None
         if self._caps is None or self._caps[0] != day:
             left = {purse: self.cap - self.used.get((purse, day), 0) for purse in self._spenders}
@@ -137,8 +137,7 @@ class Rules:
         since_ms = now_ms - self._keys.auto_window_hours * HOUR_MS
         self.history = [each for each in self.history if each.due_ms > since_ms]
         attempts = [*self.history, *(each for each in still_open() if each.due_ms > since_ms)]
-        known = sorted(each.running_ms for each in attempts if each.running_ms is not None)
-        usual_ms = known[(len(known) - 1) // 2] if known else 0
+        usual_ms = lower_median(each.running_ms for each in attempts if each.running_ms is not None)
         local = {name: facts for name, facts in fleet.local().items() if name in fleet.pool.leaves}
         found = []
         for each in attempts:
@@ -167,8 +166,3 @@ class Rules:
 @lru_cache(maxsize=64)
 def _fingerprint(slots: tuple[tuple[str, int], ...], judge: Judge) -> str:
     return fingerprint(dict(slots), judge, __version__)
-
-
-def may_spend(policy: Policy) -> bool:
-    """Whether a job under these rules could ever take a unit of the cap."""
-    return policy.mode is Mode.HYBRID or policy.fallback is Fallback.COUNT

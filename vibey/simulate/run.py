@@ -16,7 +16,7 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
 
 from vibey.domain import settlement
-from vibey.domain.decide import UNKNOWN, Assign, World, decide, prospect
+from vibey.domain.decide import SHARED_PURSE, UNKNOWN, Assign, World, decide, prospect
 from vibey.domain.engine import Tier
 from vibey.domain.layer import DAY_MS
 from vibey.domain.outcome import Failure, FailureClass, Success
@@ -26,7 +26,7 @@ from vibey.simulate.line import FRONT
 from vibey.simulate.memory import Memory
 from vibey.simulate.queue import Job, Outlook, Queue, Surveys
 from vibey.simulate.report import Report
-from vibey.simulate.rules import SHARED, Attempt, Rules
+from vibey.simulate.rules import Attempt, Rules
 from vibey.simulate.runs import Run, line_of
 from vibey.simulate.trace import Arrival
 
@@ -51,7 +51,7 @@ IDLE_MIDNIGHTS = 2
 def simulate(
     settings: Settings,
     trace: Trace,
-    sink: Callable[[str], object],
+    sink: Callable[[str], object] | None = None,
     progress: Callable[[int], object] | None = None,
     *,
     keeps_moments: bool = False,
@@ -60,9 +60,13 @@ def simulate(
 
     A report that `keeps_moments` can be drawn.
     """
-    simulation = Simulation(settings, trace, sink, progress)
+    simulation = Simulation(settings, trace, sink or _unheard, progress)
     simulation.report.keeps_moments = keeps_moments
     return simulation.played()
+
+
+def _unheard(_: str) -> None:
+    """Take a line nobody wants."""
 
 
 class Simulation:
@@ -215,8 +219,7 @@ class Simulation:
 
     def _move(self, job: Job, settled: Settlement) -> None:
         if settled.job_state is not JobState.QUEUED:
-            job.state = settled.job_state.value
-            self.report.finished(job.state)
+            self.report.finished(settled.job_state.value)
             if job.arrival.session and settled.job_state is JobState.SUCCEEDED:
                 self._memory.keep(job.request(job.requirement(), self._now).session, self._now)
             return
@@ -255,7 +258,7 @@ class Simulation:
             {} if last is None else last.credits,
             self._settings.cost_aware,
             policies,
-            dict.fromkeys(policies, SHARED) if SHARED in caps else {},
+            dict.fromkeys(policies, SHARED_PURSE) if SHARED_PURSE in caps else {},
             caps,
             full=full,
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.settings import Settings, Source, settings_of
 from vibey.settings.source import policy_variable
+from vibey.simulate.report import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,13 +57,13 @@ class Outcome:
         waits = self.waits_ms
         return {
             "granted": len(waits),
-            "wait_p50": _quantile(waits, 50) / 1000,
-            "wait_p95": _quantile(waits, 95) / 1000,
+            "wait_p50": quantile(waits, 50) / 1000,
+            "wait_p95": quantile(waits, 95) / 1000,
             "wait_max": (waits[-1] if waits else 0) / 1000,
             "paid": self.paid,
             "overflows": self.overflows,
             "fallbacks": self.fallbacks,
-            "starved": sum(wait > max(3_600_000, 10 * _quantile(waits, 50)) for wait in waits) + self.never_run,
+            "starved": sum(wait > max(3_600_000, 10 * quantile(waits, 50)) for wait in waits) + self.never_run,
             "never_run": self.never_run,
         }
 
@@ -102,7 +103,3 @@ def _value(text: str) -> object:
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  whatever a file holds
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _quantile(ordered: Sequence[int], percent: int) -> int:
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0

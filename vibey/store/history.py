@@ -58,12 +58,11 @@ OUTCOMES = Statement(
 )
 
 
-def read(connection: Connection, seconds: float) -> tuple[Row[Any], list[Row[Any]], list[Row[Any]], list[Row[Any]]]:
-    """The span (`origin`, `since`, `now`), then arrivals, mishaps and outcomes of the last so many seconds."""
+def read(connection: Connection, seconds: float) -> tuple[list[Row[Any]], list[Row[Any]], list[Row[Any]]]:
+    """Arrivals, mishaps and outcomes of the last so many seconds; instants count from the Monday the span begins in."""
     span = ORIGIN.all(connection, seconds=seconds)[0]
     between = {"since": span.since, "now": span.now}
     return (
-        span,
         list(ARRIVALS.all(connection, origin=span.origin, **between)),
         list(MISHAPS.all(connection, origin=span.origin, **between)),
         list(OUTCOMES.all(connection, **between)),
