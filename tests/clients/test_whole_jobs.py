@@ -1,16 +1,20 @@
-"""Whole jobs with the real clients, through router and workers, while their provider serves, refuses or fails."""
+"""Whole jobs with the real clients, through router and workers, while their provider serves, refuses or fails.
+
+The kind `openai` is put through the same, without a client: the provider is its server.
+"""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.fleet import Fleet
 from tests.support.provider import Cut, Provider, Refuse, Say, Stall, Turn, Use
+from tests.support.repositories import Repository
 from vibey import embedded
 from vibey.services.audit import audit
 
@@ -23,12 +27,15 @@ KINDS = {
     "claude-code": ("", "claude-sonnet-5"),
     "codex": ("/v1", "gpt-5"),
     "gemini": ("", "gemini-2.5-pro"),
+    "openai": ("/v1", "m"),
     "opencode": ("/v1", "m"),
     "qwen-code": ("/v1", "m"),
 }
-NAMES_RESETS = frozenset({"gemini", "opencode", "qwen-code"})
+NAMES_RESETS = frozenset({"gemini", "openai", "opencode", "qwen-code"})
 RESET_SECONDS = 3600
 STALL_SECONDS = 10
+# A model asked through `openai` has no tools to work with.
+WITHOUT_TOOLS = frozenset({"openai"})
 WORK = Use('echo made > made.txt; echo "HTTP 429 rate limit, [API Error: 401 x]" >&2')
 
 
@@ -41,9 +48,14 @@ class Scenario:
     opens: str | None = None
     resets: bool = False
 
+    def turns(self, kind: str) -> tuple[Turn, ...]:
+        """The script as an engine of this kind can follow it."""
+        return tuple(turn for turn in self.script if kind not in WITHOUT_TOOLS or not isinstance(turn, Use))
+
 
 SCENARIOS = {
     "success": Scenario((WORK, Say("BUILD OK: no 429 anywhere"))),
+    "repository": Scenario((WORK, Say("BUILD OK"))),
     "recovered": Scenario((Refuse("overloaded", times=2), Say("BUILD OK"))),
     "limited": Scenario((Refuse("rate_limited", RESET_SECONDS),), "capacity", "window_exhausted", resets=True),
     "unnamed": Scenario((Refuse("rate_limited"),), "capacity", "window_exhausted"),
@@ -60,13 +72,26 @@ SCENARIOS = {
 }
 
 
+def scenarios_of(kind: str) -> dict[str, Scenario]:
+    """Those an engine of this kind can be put through. `openai` works in no tree, asks once, and takes 503 for busy."""
+    if kind not in WITHOUT_TOOLS:
+        return SCENARIOS
+    left = {name: each for name, each in SCENARIOS.items() if name not in {"repository", "recovered"}}
+    return {**left, "overloaded": replace(left["overloaded"], failure_class="capacity")}
+
+
 class Stage:
     """One fleet with an engine for each scenario, each with a provider of its own."""
 
     def __init__(self, kind: str, folder: Path, servers: embedded.Services, prefix: str, exits: ExitStack) -> None:
         below, model = KINDS[kind]
         self.kind = kind
-        self.providers = {name: exits.enter_context(Provider(*each.script)) for name, each in SCENARIOS.items()}
+        self.repository = Repository.made(folder / "roots" / "site")
+        self.scenarios = scenarios_of(kind)
+        self.providers = {
+            name: exits.enter_context(Provider(*each.turns(kind), asides=kind not in WITHOUT_TOOLS))
+            for name, each in self.scenarios.items()
+        }
         engines = {
             name: {
                 "kind": kind,
@@ -77,18 +102,25 @@ class Stage:
                 "price_in": 3.0,
                 "price_out": 15.0,
                 "capabilities": [name],
-                **({"stall_seconds": STALL_SECONDS} if name == "stalled" else {}),
+                **self._special(name, folder),
             }
             for name, provider in self.providers.items()
         }
-        common = {"lease_seconds": 30, "slots": dict.fromkeys(SCENARIOS, 1)}
+        common = {"lease_seconds": 30, "slots": dict.fromkeys(self.scenarios, 1)}
         self.fleet = Fleet(folder, servers, prefix, {"engine": engines, "engines": common})
         exits.callback(self.fleet.close)
         self.fleet.muster()
 
+    def _special(self, name: str, folder: Path) -> dict[str, Any]:
+        special = {
+            "stalled": {"stall_seconds": STALL_SECONDS},
+            "repository": {"workspace_roots": [str(folder / "roots")]},
+        }
+        return special.get(name, {})
+
     def play(self, name: str) -> dict[str, Any]:
         """Run one job in a scenario; its first run, once that has ended."""
-        prompt = {"prompt": "Build it. -- $(x)"}
+        prompt = {"prompt": "Build it. -- $(x)", **({"repo": "site"} if name == "repository" else {})}
         [job] = self.fleet.enqueue(payload=prompt, capabilities=[name], max_attempts=1)
         own = f"from runs r join accounts a on a.name = r.account where r.job_id = {job}"
         self.fleet.until(f"select count(*) > 0 {own} and r.ended_at is not null", seconds=120, what=f"an end of {name}")
@@ -117,7 +149,7 @@ def test_every_end_has_its_class(
     with ExitStack() as exits:
         servers = embedded.Services(database_url, redis_url)
         stage = Stage(kind, tmp_path, servers, f"{unique_name('test')}:", exits)
-        for name, scenario in SCENARIOS.items():
+        for name, scenario in stage.scenarios.items():
             run = stage.play(name)
             record_property("end", _line(stage, name, run))
             _check(stage, name, scenario, run)
@@ -132,6 +164,9 @@ def _check(stage: Stage, name: str, scenario: Scenario, run: dict[str, Any]) -> 
     if scenario.failure_class is None:
         assert (run["state"], run["tokens_in"] > 0, run["cost"] > 0) == ("succeeded", True, True), found
         assert stage.fleet.value("select result->>'text' from jobs order by id desc limit 1").startswith("BUILD OK")
+    if name == "repository":
+        branch = stage.fleet.value("select result->>'branch' from jobs order by id desc limit 1")
+        assert stage.repository.show(f"{branch}:made.txt") == "made", found
     if scenario.opens:
         assert run["opens"] == scenario.opens, found
     if scenario.resets and stage.kind in NAMES_RESETS:

@@ -85,9 +85,14 @@ class Asked:
 
 
 class Provider:
-    """The server. `script` may be changed at any time; `asked` lists every request so far."""
+    """The server. `script` may be changed at any time; `asked` lists every request so far.
 
-    def __init__(self, *script: Turn) -> None:
+    A client asks its main questions with tools, and others on the side (a title, a summary) without; a model server's
+    caller has `asides=False`.
+    """
+
+    def __init__(self, *script: Turn, asides: bool = True) -> None:
+        self._asides = asides
         self.script: list[Turn] = list(script) or [Say("BUILD OK")]
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
@@ -124,7 +129,7 @@ class Provider:
     def turn(self, dialect: dialects.Dialect, document: Any) -> Turn:
         """The turn that answers this request."""
         with self._lock:
-            if not dialect.tools(document):
+            if self._asides and not dialect.tools(document):
                 first = self.script[0]
                 return first if isinstance(first, Refuse) and first.times is None else Say("aside")
             index = dialect.results(document)
