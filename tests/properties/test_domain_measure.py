@@ -20,7 +20,7 @@ attempts = st.builds(
     job_id=st.integers(1, 9),
     attempt=st.integers(1, 3),
     project=st.sampled_from(["p", "q"]),
-    priority=st.integers(-1, 1),
+    standing=st.integers(-1, 1),
     looked_at_ms=st.integers(0, 30),
     running_ms=st.integers(0, 12),
     eligible=eligible,
@@ -49,7 +49,7 @@ def naive(demand: list[Demand], count: dict[str, int]) -> dict[tuple[int, int], 
             held = [(name, end) for name, end in held if end > now]
             due = sorted(
                 (each for each in queue if each.looked_at_ms <= now),
-                key=lambda each: (-each.priority, each.job_id, each.attempt),
+                key=lambda each: (each.standing, each.job_id, each.attempt),
             )
             started = False
             for each in due:

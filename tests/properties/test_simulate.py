@@ -32,7 +32,7 @@ moments = st.integers(0, 40) | st.integers(0, 4000) | st.sampled_from([86_399, 8
 arrivals = st.fixed_dictionaries(
     {"at": moments},
     optional={
-        "project": st.sampled_from(["shop", "site"]),
+        "project": st.sampled_from(["shop", "site", "lab"]),
         "priority": st.integers(-1, 1),
         "effort": st.sampled_from(["low", "high", "max"]),
         "requires": st.sampled_from([[], ["web"]]),
@@ -65,6 +65,9 @@ policies = st.fixed_dictionaries(
         "auto_min_sessions": st.sampled_from([1, 5]),
         "session_ttl_seconds": st.sampled_from([10, 3600]),
         "max_attempts": st.sampled_from([2, 7]),
+        "fair_share": st.booleans(),
+        "fair_weights": st.sampled_from([{}, {"shop": 2}, {"shop": 3, "lab": 2}]),
+        "priority_age_seconds": st.sampled_from([0, 0, 7, 300]),
         "slots": st.fixed_dictionaries({}, optional={"desk": st.integers(1, 2), "plan": st.integers(1, 3)}),
     }
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from vibey import __version__
@@ -104,6 +106,7 @@ class PlainSimulation:
     jobs: list[Job] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     credits: dict[tuple[str, str], int] = field(default_factory=dict)
+    turns: dict[str, Fraction] = field(default_factory=dict)
     sessions: dict[SessionKey, tuple[str, int]] = field(default_factory=dict)
     measured: dict[str, tuple[str, int, Mode]] = field(default_factory=dict)
 
@@ -157,10 +160,44 @@ class PlainSimulation:
             if isinstance(each, Arrival):
                 job = Job(len(self.jobs) + 1, each, effort_of(1, each.effort), self.now, looked_at=self.now)
                 self.jobs.append(job)
-        due = [job for job in self.jobs if job.is_queued and job.due <= self.now]
+        due = sorted([job for job in self.jobs if job.is_queued and job.due <= self.now], key=self._order)
+        self._pass(due)
+
+    def _pass(self, due: list[Job]) -> None:
         modes = {project: self._mode(project, due) for project in sorted({job.arrival.project for job in due})}
-        for job in sorted(due, key=lambda job: (-job.arrival.priority, job.number)):
-            self._decide(job, modes)
+        while self.keys.fair_share and self._turn(due, modes):
+            pass
+        for job in due:
+            if job.is_queued:
+                self._decide(job, modes)
+
+    def _order(self, job: Job) -> tuple[Fraction, int]:
+        """Who has waited for a second has gained the part of a priority that a second is worth."""
+        age = self.keys.priority_age_seconds * 1000
+        grown = Fraction(self.now - job.arrival.at_ms, age) if age else 0
+        return -(job.arrival.priority + Fraction(grown)), job.number
+
+    def _turn(self, due: list[Job], modes: dict[str, Mode]) -> bool:
+        """Grant the first job of the project whose turn it is; whether any could be granted."""
+        first: dict[str, Job] = {}
+        for job in due:
+            if job.is_queued and job.arrival.project not in first and isinstance(self._answer(job, modes), Assign):
+                first[job.arrival.project] = job
+        if not first:
+            return False
+        levels = {project: floor(-self._order(job)[0]) for project, job in first.items()}
+        rivals = [project for project in first if levels[project] == max(levels.values())]
+        weights = {project: self.keys.fair_weights.get(project, 1) for project in rivals}
+        if len(rivals) > 1:
+            for project in rivals:
+                self.turns[project] = self.turns.get(project, Fraction(0)) + Fraction(
+                    weights[project], sum(weights.values())
+                )
+        best = max(rivals, key=lambda project: self.turns.get(project, Fraction(0)))
+        if len(rivals) > 1:
+            self.turns[best] -= 1
+        self._decide(first[best], modes)
+        return True
 
     def _happens(self, event: FleetEvent) -> None:
         engine = self.engines[event.engine]
@@ -266,14 +303,17 @@ class PlainSimulation:
         taken = sum(run.unit == (purse, self.now // DAY_MS) for run in self.runs)
         return self.keys.paid_daily_cap - taken
 
-    def _decide(self, job: Job, modes: dict[str, Mode]) -> None:
+    def _answer(self, job: Job, modes: dict[str, Mode]) -> Decision:
         arrival = job.arrival
         requirement = Requirement(
             "main", arrival.project, job.effort, arrival.requires, arrival.exclude, job.avoided, job.affinity
         )
         waited = 0 if job.held_at is None else self.now - job.held_at
         session = conversation(arrival.project, arrival.session)
-        decision = decide(Request(job.number, job.attempts + 1, requirement, waited, session), self._world(modes))
+        return decide(Request(job.number, job.attempts + 1, requirement, waited, session), self._world(modes))
+
+    def _decide(self, job: Job, modes: dict[str, Mode]) -> None:
+        decision = self._answer(job, modes)
         if isinstance(decision, Assign):
             self._grant(job, decision)
             return
@@ -352,6 +392,7 @@ class PlainSimulation:
         known = sorted(time for *_, time in rows if time is not None)
         usual = known[(len(known) - 1) // 2] if known else 0
         found = []
+        age = self.keys.priority_age_seconds * 1000
         for job, attempt, looked_at, time in rows:
             asked = job.arrival
             able = frozenset(
@@ -361,7 +402,9 @@ class PlainSimulation:
             )
             if able:
                 taken = usual if time is None else time
-                found.append(Demand(job.number, attempt, asked.project, asked.priority, looked_at, taken, able))
+                # The order among them, whatever the numbers.
+                order = -asked.priority * 10**15 if not age else asked.at_ms - asked.priority * age
+                found.append(Demand(job.number, attempt, asked.project, order, looked_at, taken, able))
         return found
 
 

@@ -74,7 +74,7 @@ def test_the_queue_is_served_by_priority_then_age() -> None:
     """Of those waiting the more urgent starts first, and among equals the older job."""
     eligible = frozenset({"ollama"})
     looks = ((1, 0, 0), (2, 0, 1), (4, 5, 2), (3, 5, 3), (5, 0, 4))
-    demand = [Demand(job, 1, "p", priority, at * MINUTE, 10 * MINUTE, eligible) for job, priority, at in looks]
+    demand = [Demand(job, 1, "p", -priority, at * MINUTE, 10 * MINUTE, eligible) for job, priority, at in looks]
     started = [each.job_id for each, _ in would_waits(demand, ONE)]
     assert started == [1, 3, 4, 2, 5]
 

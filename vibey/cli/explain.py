@@ -37,6 +37,7 @@ MEMBERS = (
     Column("AFTER", right=True),
     Column(""),
 )
+PROJECTS = (Column("PROJECT", wide=True), *MEMBERS[1:])
 ONE = "1"
 # Labels stand below one another in all the lists of facts, whose longest is this.
 LABELS = len("backoff until")
@@ -109,10 +110,17 @@ def _show_run(screen: Console, run: Mapping[str, Any]) -> None:
         return
     waived = "; an exclusion was waived, as it would have left the tier empty" if run["grounds"]["waived"] else ""
     _facts(screen, {**facts, "because": f"{run['grounds']['because']}{waived}"})
+    for step in run["turn"]:
+        _show_turn(screen, step)
     for step in run["walk"]:
         _show_step(screen, step)
     screen.print()
     screen.print(output.table(ENGINES, map(_engine, run["engines"])))
+
+
+def _show_turn(screen: Console, turn: Mapping[str, Any]) -> None:
+    _facts(screen, {"turn": f"{turn['chosen']}, drawn among projects with a job to be granted"})
+    screen.print(output.table(PROJECTS, _members(turn)))
 
 
 def _show_step(screen: Console, step: Mapping[str, Any]) -> None:

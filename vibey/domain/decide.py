@@ -5,7 +5,8 @@
     select   rotation among those with a free slot                   (selection, rotation)
 
 `decide()` answers for one job and changes nothing. `decide_all()` folds it over a batch: each answer is made
-on the world the one before left behind, so a batch decides exactly as if its jobs had come one by one.
+on the world the one before left behind, so a batch decides exactly as if its jobs had come one by one. Where projects
+share the slots, `vibey.domain.fairness` chooses whose job is decided next.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from vibey.domain.assessment import Survey, survey
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
 from vibey.domain.offer import Barred, Held, Load, Offer, Policy, WaitReason, Why, free, offer
-from vibey.domain.selection import CreditKey, Field, Selection, Session, SessionKey, Turn, select, within_reach
+from vibey.domain.selection import CreditKey, Field, Selection, Session, SessionKey, Step, Turn, select, within_reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from vibey.domain.assessment import Assessment
     from vibey.domain.pool import Pool
     from vibey.domain.requirement import Requirement
+    from vibey.domain.turn import Lot
 
 
 SHARED_PURSE = "(installation)"
@@ -38,7 +40,8 @@ class Request:
     """One queued job as the router sees it; `attempt` is the number its next run will carry.
 
     `waited_ms` counts from this attempt's first hold; 0 if it was never held. `session` names the caller's
-    conversation, unique among all projects.
+    conversation, unique among all projects. `lots` are what was drawn to find that it is its project's turn; none
+    where projects take no turns, or nobody else had a job.
     """
 
     job_id: int
@@ -46,6 +49,7 @@ class Request:
     requirement: Requirement
     waited_ms: int = 0
     session: str | None = None
+    lots: tuple[Lot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class World:
         if not isinstance(decision, Assign):
             return self
         credits = dict(self.credits)
-        for step in decision.selection.steps:
+        for step in decision.steps:
             for key, value in zip(step.members, step.after, strict=True):
                 credits[step.pool, key] = value
         caps = self.caps
@@ -136,7 +140,10 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """A run is granted on `engine`; `counted` takes a unit of the cap, `grounds` are given for every paid exception."""
+    """A run is granted on `engine`; `counted` takes a unit of the cap, `grounds` are given for every paid exception.
+
+    `turn` says how the job's project was drawn, where several shared the slots.
+    """
 
     request: Request
     engine: EngineFacts
@@ -145,6 +152,12 @@ class Assign:
     selection: Selection
     counted: bool = False
     grounds: Grounds | None = None
+    turn: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Everything that was drawn."""
+        return (*self.turn, *self.selection.steps)
 
     @property
     def outcome(self) -> str:
@@ -239,7 +252,8 @@ def decide(request: Request, world: World, surveyed: Survey | None = None) -> De
         return Wait(request, _nowhere(world))
     chosen = next(each for each in candidates if each.engine.name == selection.engine)
     grounds = _grounds(assessed, world, load) if offered.why is not Why.ASSIGN else None
-    return Assign(request, chosen.engine, offered.why, chosen.waived, selection, offered.counted, grounds)
+    drawn = tuple([lot.drawn(world.credits) for lot in request.lots])
+    return Assign(request, chosen.engine, offered.why, chosen.waived, selection, offered.counted, grounds, drawn)
 
 
 def decide_all(requests: Iterable[Request], world: World) -> Iterator[Decision]:

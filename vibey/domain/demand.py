@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One attempt that wanted a local engine. Instants and durations are milliseconds; `eligible` names engines."""
+    """One attempt that wanted a local engine. Instants and durations are milliseconds; `eligible` names engines.
+
+    `standing` is its job's place in the queue: see `vibey.domain.turn`.
+    """
 
     job_id: int
     attempt: int
     project: str
-    priority: int
+    standing: int
     looked_at_ms: int
     running_ms: int
     eligible: frozenset[str]
@@ -44,7 +47,7 @@ def would_waits(demand: Iterable[Demand], slots: Mapping[str, int]) -> list[tupl
         if places is None:
             places = usable[each.eligible] = tuple([place for place, name in enumerate(names) if name in each.eligible])
         if places:
-            turn = (-each.priority, each.job_id, each.attempt, each.running_ms, each.project, places)
+            turn = (each.standing, each.job_id, each.attempt, each.running_ms, each.project, places)
             arrivals.append((each.looked_at_ms, turn, each))
     arrivals.sort(key=_moment)
     return _Replay([slots[name] for name in names]).played(arrivals)
@@ -56,7 +59,7 @@ def lower_median(values: Iterable[int]) -> int:
     return ordered[(len(ordered) - 1) // 2] if ordered else 0
 
 
-# What decides whose turn it is: priority, then the order jobs were enqueued in; the rest only settles what is equal.
+# What decides whose turn it is: standing, then the order jobs were enqueued in; the rest only settles what is equal.
 _Turn = tuple[int, int, int, int, str, tuple[int, ...]]
 _Arrival = tuple[int, _Turn, Demand]
 

@@ -57,13 +57,14 @@ class WaitReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A project's rules for paid work. Durations are milliseconds; `cap` is units a UTC day."""
+    """A project's rules. Durations are milliseconds; `cap` is units a UTC day, `weight` its part among projects."""
 
     mode: Mode = Mode.SINGLETON
     overflow_after_ms: int = 600_000
     poll_ms: int = 30_000
     cap: int = 10
     fallback: Fallback = Fallback.ALLOW
+    weight: int = 1
 
     @property
     def may_spend(self) -> bool:

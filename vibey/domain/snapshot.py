@@ -85,7 +85,8 @@ def trace_json(decision: Assign) -> dict[str, Any]:
 
     A step tells the pool, the better classes and what was found in them, the class taken, its free members, their
     shares, their credits before, the one chosen, and how; credits after follow. A step without a choice is left out:
-    its one member has the whole share, and its credit does not move.
+    its one member has the whole share, and its credit does not move. The turn of the job's
+    project, if it was drawn, is the first step.
     """
     steps = [
         [
@@ -98,7 +99,7 @@ def trace_json(decision: Assign) -> dict[str, Any]:
             step.chosen,
             int(step.turn),
         ]
-        for step in decision.selection.steps
+        for step in decision.steps
         if len(step.members) > 1
     ]
     optional = {
@@ -116,12 +117,17 @@ def _policy_json(policy: Policy) -> dict[str, Any]:
         "poll_ms": policy.poll_ms,
         "cap": policy.cap,
         "fallback": policy.fallback.value,
-    }
+    } | ({} if policy.weight == 1 else {"weight": policy.weight})
 
 
 def _policy_of(value: Mapping[str, Any]) -> Policy:
     return Policy(
-        Mode(value["mode"]), value["overflow_after_ms"], value["poll_ms"], value["cap"], Fallback(value["fallback"])
+        Mode(value["mode"]),
+        value["overflow_after_ms"],
+        value["poll_ms"],
+        value["cap"],
+        Fallback(value["fallback"]),
+        value.get("weight", 1),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.demand import Demand, lower_median
+from vibey.domain.turn import standing
 from vibey.services.pools import Trees
 from vibey.store import fleet, measurements
 
@@ -45,7 +46,7 @@ class Reach:
         return self._pools[pool]
 
 
-def window(connection: Connection, hours: int, limit: int = LIMIT) -> tuple[list[Demand], int]:
+def window(connection: Connection, hours: int, limit: int = LIMIT, *, age_ms: int = 0) -> tuple[list[Demand], int]:
     """The installation's demand of so many hours up to now, and the database's instant, both in milliseconds.
 
     Of a busier window only the newest attempts count. One that has not run on a local engine counts with the lower
@@ -58,9 +59,10 @@ def window(connection: Connection, hours: int, limit: int = LIMIT) -> tuple[list
     if len(rows) > limit:
         rows = sorted(rows, key=lambda row: (row.due_ms, row.job_id, row.attempt), reverse=True)[:limit]
     reach = Reach(connection)
-    return [_demand(row, eligible, usual_ms) for row in rows if (eligible := reach.of(row))], now_ms
+    return [_demand(row, eligible, usual_ms, age_ms) for row in rows if (eligible := reach.of(row))], now_ms
 
 
-def _demand(row: Row[Any], eligible: frozenset[str], usual_ms: int) -> Demand:
+def _demand(row: Row[Any], eligible: frozenset[str], usual_ms: int, age_ms: int) -> Demand:
     running_ms = usual_ms if row.running_ms is None else row.running_ms
-    return Demand(row.job_id, row.attempt, row.project, row.priority, row.due_ms, running_ms, eligible)
+    stands = standing(row.priority, row.enqueued_ms, age_ms)
+    return Demand(row.job_id, row.attempt, row.project, stands, row.due_ms, running_ms, eligible)

@@ -58,7 +58,6 @@ def check(installation: Installation, *, staff: bool = True) -> Iterator[Check]:
         schema = _schema(installation)
         ready = schema.state is State.OK
         yield schema
-    yield from _without_effect(installation)
     yield from _engines(installation, record=ready)
     if ready:
         yield from _fallback(installation, os.environ)
@@ -119,18 +118,6 @@ def _engine(name: str, health: Health) -> Check:
         return Check(f"engine {name}", State.OK, found or "ready")
     trouble = "not logged in" if health.installed else "not installed"
     return Check(f"engine {name}", State.FAIL, found or trouble, health.fix)
-
-
-def _without_effect(installation: Installation) -> Iterator[Check]:
-    """Keys that are read and checked, but that this version does not act on."""
-    engines = installation.settings.engines
-    idle = (
-        ("engines.fair_share", engines.fair_share),
-        ("engines.priority_age_seconds", engines.priority_age_seconds > 0),
-    )
-    for key, is_set in idle:
-        if is_set:
-            yield Check(key, State.WARN, "has no effect in this version", "leave it at its default")
 
 
 def _fallback(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:

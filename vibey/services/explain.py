@@ -121,6 +121,7 @@ def _run(row: Row[Any], found: Replayed | None) -> View:
         "reproduced": problem is None,
         "problem": problem,
         "grounds": None,
+        "turn": [],
         "walk": [],
         "engines": [],
     }
@@ -129,6 +130,7 @@ def _run(row: Row[Any], found: Replayed | None) -> View:
     question, answer = found.question, found.answer
     return told | {
         "grounds": telling.grounds(question, answer),
+        "turn": telling.turn(answer),
         "walk": telling.walk(answer, question.world.pool),
         "engines": telling.engines(question, answer),
     }

@@ -9,7 +9,7 @@ from vibey.domain.errors import VibeyError
 from vibey.engines.contract import Check, EngineConfig, Health
 from vibey.engines.registry import build, equipped
 from vibey.settings.facts import engine_facts
-from vibey.store import engines, fleet, ledger, projects
+from vibey.store import ageing, engines, fleet, ledger, projects
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def sync(installation: Installation) -> list[str]:
     rows = [_row(facts, settings.engine[facts.name].kind) for facts in engine_facts(settings)]
     pools = {name: _pool(pool) for name, pool in settings.pool.items()}
     policy = ProjectPolicy.of(settings).to_json()
+
+    # On its own, before anything else is locked: it stops the whole queue.
+    installation.database.run(lambda connection: ageing.change(connection, installation.timing.age_ms))
 
     def work(connection: Connection) -> list[str]:
         dropped = fleet.sync(connection, rows, pools)

@@ -44,7 +44,7 @@ def _credits(assigned: Sequence[Assign]) -> dict[tuple[str, str], int]:
     """Every credit after the batch: for each pool's set of members the latest step, and of those the latest wins."""
     latest: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
     for decision in assigned:
-        for step in decision.selection.steps:
+        for step in decision.steps:
             drawn = step.pool, step.members
             latest.pop(drawn, None)
             latest[drawn] = step.after

@@ -34,6 +34,7 @@ class Timing:
     half_life_ms: int
     backoff_ms: int
     poll_ms: int
+    age_ms: int
 
     @classmethod
     def of(cls, settings: Settings) -> Timing:
@@ -50,6 +51,7 @@ class Timing:
             half_life_ms=settings.engines.health_half_life_seconds * 1000,
             backoff_ms=settings.engines.retry_backoff_seconds * 1000,
             poll_ms=settings.engines.slot_poll_seconds * 1000,
+            age_ms=settings.engines.priority_age_seconds * 1000,
         )
 
 

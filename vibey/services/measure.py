@@ -141,7 +141,9 @@ def _measured(installation: Installation, standings: Iterable[Standing]) -> list
             by_window.setdefault(standing.policy.auto_window_hours, []).append((standing, standing.policy))
     if not by_window:
         return []
-    demand, now_ms = installation.database.run(lambda connection: window(connection, max(by_window)))
+    demand, now_ms = installation.database.run(
+        lambda connection: window(connection, max(by_window), age_ms=installation.timing.age_ms)
+    )
     found = []
     for hours, judged in by_window.items():
         recent = [each for each in demand if each.looked_at_ms > now_ms - hours * HOUR_MS]

@@ -128,7 +128,8 @@ def resolved(installation: Installation, standing: Standing) -> Resolved:
         closed = Policy(Mode.SINGLETON, poll_ms=poll_ms, cap=0, fallback=Fallback.NEVER)
         return Resolved(closed, FALLBACK, standing.problem, stale=False, scope=scope)
     mode, source, reason, stale = _chosen(installation, standing, policy)
-    return Resolved(policy_of(policy, mode, poll_ms), source, reason, stale, scope)
+    weight = installation.settings.engines.fair_weights.get(standing.project, 1)
+    return Resolved(policy_of(policy, mode, poll_ms, weight), source, reason, stale, scope)
 
 
 def max_age_ms(policy: ProjectPolicy) -> int:

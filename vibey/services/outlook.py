@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vibey.domain.decide import SHARED_PURSE, Prospect, Request, World, prospect
+from vibey.domain.turn import credits_of
 from vibey.services import modes
 from vibey.services.pools import Trees
-from vibey.store import cap, engines, fleet, rotation
+from vibey.store import ageing, cap, engines, fleet, rotation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 class Outlook:
     """What a pass decides on; `resolved` and `used` come with the policies, `day` only if a unit could be taken.
 
-    `shared_cap` is the installation's cap where all projects draw on that one.
+    `shared_cap` is the installation's cap where all projects draw on that one. `age_ms` is None unless projects take
+    turns.
     """
 
     world: World
@@ -36,6 +38,8 @@ class Outlook:
     used: dict[str, int] = field(default_factory=dict)
     day: date | None = None
     shared_cap: int | None = None
+    now_ms: int = 0
+    age_ms: int | None = None
 
     @classmethod
     def open(cls, connection: Connection, installation: Installation, trees: Trees, *, wait: bool) -> Outlook | None:
@@ -75,7 +79,8 @@ class Outlook:
         )
         tree = trees.build(found.engines, installation.settings.windows(), found.now_ms)
         credits = rotation.credits(connection, Trees.keys(tree), locking=locking)
-        return cls(World(tree, found.engines, found.usage, credits, installation.settings.engines.cost_aware))
+        world = World(tree, found.engines, found.usage, credits, installation.settings.engines.cost_aware)
+        return cls(world, now_ms=found.now_ms)
 
     def with_rules(self, connection: Connection, installation: Installation, resolved: dict[str, Resolved]) -> Outlook:
         """The outlook with the rules of the groups' projects, and what their caps have left, counted under lock."""
@@ -95,7 +100,8 @@ class Outlook:
         else:
             left = {SHARED_PURSE: max(0, shared_cap - sum(used.values()))}
             purses = dict.fromkeys(projects, SHARED_PURSE)
-        return Outlook(replace(world, caps=left, purses=purses), resolved, used, day, shared_cap)
+        world = replace(world, caps=left, purses=purses)
+        return Outlook(world, resolved, used, day, shared_cap, self.now_ms)
 
     def recalling(self, connection: Connection, requests: Sequence[Request]) -> Outlook:
         """The outlook with what is remembered of the sessions these jobs belong to."""
@@ -104,6 +110,15 @@ class Outlook:
             return self
         recalled = rotation.recalled(connection, Trees.keys(self.world.pool), sessions)
         return replace(self, world=replace(self.world, sessions=recalled))
+
+    def taking_turns(self, connection: Connection, projects: Sequence[str]) -> Outlook:
+        """The outlook with what the turns of these projects have left behind, and the ageing in force.
+
+        Read without a lock: only passes over the same root pool draw turns, and they hold the same engines.
+        """
+        turns = rotation.turns(connection, *credits_of(self.world.pool.key, projects))
+        world = replace(self.world, credits={**self.world.credits, **turns})
+        return replace(self, world=world, age_ms=ageing.AGE.scalar(connection))
 
     def limit(self, project: str) -> int:
         """The units a day that a project's paid work may take in all: its own cap, or the shared one."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.decide import Assign, Hold, Request, decide, prospect
 from vibey.domain.errors import UnknownName
 from vibey.domain.snapshot import requirement_of, trace_json, world_of
+from vibey.domain.turn import Lot, is_turn
 from vibey.services.record import outcome_of, unfolded
 from vibey.store import decisions as record
 from vibey.store.views import JOB
@@ -158,12 +159,13 @@ class _Fold:
             return _unreadable(row, error)
 
     def _job(self, row: Row[Any]) -> Replayed:
-        waited_ms, session = row.trace.get("waited_ms", 0), row.trace.get("session")
-        request = Request(row.job_id, row.attempt, self._asked[row.asked], waited_ms, session)
+        trace = unfolded(row.trace, self._classes)
+        waited_ms, session = trace.get("waited_ms", 0), trace.get("session")
+        request = Request(row.job_id, row.attempt, self._asked[row.asked], waited_ms, session, _lots(trace))
         question = Question(request, self._world, self._survey(request.requirement))
         answer = decide(request, self._world, question.surveyed)
         self._world = self._world.after(answer)
-        recorded = _told(row.outcome, row.engine, row.tier, unfolded(row.trace, self._classes))
+        recorded = _told(row.outcome, row.engine, row.tier, trace)
         return Replayed(row, recorded, _answered(answer), question, answer)
 
     def _group(self, row: Row[Any]) -> Replayed:
@@ -180,6 +182,12 @@ class _Fold:
         if found is None:
             found = self._surveys[requirement] = self._began.survey(requirement)
         return found
+
+
+def _lots(trace: Mapping[str, Any]) -> tuple[Lot, ...]:
+    """What was drawn to find that it is the project's turn: the steps before those through the pool."""
+    steps = (step for step in trace["steps"] if is_turn(step[0]))
+    return tuple(Lot(key, tuple(members), tuple(shares)) for key, _, _, members, shares, *_ in steps)
 
 
 def _answered(answer: Decision) -> dict[str, Any]:

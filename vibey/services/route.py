@@ -11,6 +11,9 @@ not at all.
 Only then one build message goes out per grant. The Redis lock around it spares two routers from doing the
 same work; when it is lost, the second one waits for the engines' rows and finds the slots taken.
 
+With `fair_share` the jobs are decided by turns of their projects (`vibey.domain.turn`) instead of in queue order, and
+of more groups than a pass takes, those go first whose projects are owed most.
+
 Cost is flat in the depth of the queue: a group without a taker costs one index probe, however many jobs it
 holds; why it waits is written once for the group, and only when the reason changes; first holds are written
 set-wise for the whole group.
@@ -27,9 +30,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vibey.domain.decide import Assign, Prospect, Request, decide_all
+from vibey.domain.decide import Prospect, Request
 from vibey.domain.requirement import conversation
-from vibey.services import grants, measure
+from vibey.services import grants, measure, turns
 from vibey.services.outlook import Outlook, rules
 from vibey.services.pools import Trees
 from vibey.services.record import Record
@@ -131,9 +134,12 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     granted: tuple[Granted, ...] = ()
     wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
     if wanted:
-        chosen, asked = jobs.heads(connection, pool, wanted, BATCH)
+        if installation.settings.engines.fair_share:
+            outlook = outlook.taking_turns(connection, _projects(groups, wanted))
+        listed = turns.shortlist(outlook, groups, wanted, BATCH)
+        chosen, asked = jobs.heads(connection, pool, listed, BATCH)
         granted = _grant(connection, installation, outlook, groups, chosen, waiting)
-        again = again or (asked is not None and (asked >= BATCH or len(granted) < asked))
+        again = again or (asked is not None and (asked >= BATCH or len(granted) < asked)) or listed != wanted
     if waiting and not granted:
         decisions.record(connection, _record(outlook, groups, waiting).kept())
     cleared = [group.key for group in groups if group.reason is not None and prospects[group.key].waiting is None]
@@ -150,6 +156,11 @@ def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted 
     return jobs.Wanted(group.key, min(seen.room, BATCH), patience)
 
 
+def _projects(groups: Sequence[jobs.Group], wanted: Sequence[jobs.Wanted]) -> list[str]:
+    keys = {each.key for each in wanted}
+    return sorted({group.requirement.project for group in groups if group.key in keys})
+
+
 def _grant(
     connection: Connection,
     installation: Installation,
@@ -162,7 +173,7 @@ def _grant(
     requirements = {group.key: group.requirement for group in groups}
     requests = [_request(head, requirements[head.key]) for head in chosen]
     outlook = outlook.recalling(connection, requests)
-    assigned = [each for each in decide_all(requests, outlook.world) if isinstance(each, Assign)]
+    assigned = turns.assigned(outlook, requests, chosen)
     if not assigned:
         return ()
     written = grants.written(outlook, assigned, _record(outlook, groups, waiting))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vibey.services.view_rows import View
 
 ONLY = "only"
+FAIR = "fair"
 TURNS = {Turn.DRAWN: "drawn", Turn.STICKY: "sticky", Turn.YIELDED: "yielded"}
 EXCLUDED = {
     Exclusion.DISABLED: "disabled or paused; run: vibey engine resume {name}",
@@ -61,7 +62,13 @@ def engines(question: Question, answer: Decision, live: Mapping[str, str] | None
 
 def walk(answer: Assign, pool: Pool) -> list[View]:
     """The way through the pool tree, a step for each pool on it."""
-    return [_step(step, below) for step, below in zip(answer.selection.steps, _nodes(answer, pool), strict=True)]
+    nodes = _nodes(answer, pool)
+    return [_step(step, node.select.value) for step, node in zip(answer.selection.steps, nodes, strict=True)]
+
+
+def turn(answer: Assign) -> list[View]:
+    """How the job's project was drawn among those that shared the slots; empty where nobody else had a job."""
+    return [_step(step, FAIR) for step in answer.turn]
 
 
 def grounds(question: Question, answer: Assign) -> View:
@@ -106,11 +113,11 @@ def _nodes(answer: Assign, pool: Pool) -> Iterator[Pool]:
             node = node.below(step.chosen)
 
 
-def _step(step: Step, pool: Pool) -> View:
+def _step(step: Step, select: str) -> View:
     members = zip(step.members, step.shares, step.before, step.after, strict=True)
     return {
         "pool": step.pool,
-        "select": pool.select.value,
+        "select": select,
         "skipped": [
             {"class": label, "found": "full" if found is Status.FULL else "closed"} for label, found in step.skipped
         ],

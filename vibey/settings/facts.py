@@ -48,14 +48,15 @@ def root_pool(settings: Settings, engines: tuple[EngineFacts, ...]) -> Pool:
     return _pool(settings, MAIN) if MAIN in settings.pool else default_pool(MAIN, engines)
 
 
-def policy_of(keys: PolicyKeys, mode: Mode, poll_ms: int) -> Policy:
-    """A project's rules for paid work, in the mode it is in."""
+def policy_of(keys: PolicyKeys, mode: Mode, poll_ms: int, weight: int = 1) -> Policy:
+    """A project's rules, in the mode it is in and with its weight among projects."""
     return Policy(
         mode=mode,
         overflow_after_ms=keys.overflow_after_seconds * 1000,
         poll_ms=poll_ms,
         cap=keys.paid_daily_cap,
         fallback=Fallback(keys.paid_fallback),
+        weight=weight,
     )
 
 

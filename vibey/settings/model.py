@@ -73,7 +73,7 @@ def _frozen(table: Mapping[Key, Value]) -> Mapping[Key, Value]:
 
 
 # Factories, because pydantic copies a default it cannot hash, and a mapping proxy cannot be copied.
-def _no_slots() -> Mapping[str, int]:
+def _no_counts() -> Mapping[str, int]:
     return MappingProxyType({})
 
 
@@ -91,6 +91,10 @@ def _as_member(value: object) -> object:
 
 SlotCounts = Annotated[
     Mapping[str, Annotated[int, PlainValidator(Whole(1, 1_000_000, "a whole number of slots"))]],
+    AfterValidator(_frozen),
+]
+FairWeights = Annotated[
+    Mapping[Name, Annotated[int, PlainValidator(Whole(1, 1000, "a project's part, a whole number"))]],
     AfterValidator(_frozen),
 ]
 EffortArguments = Annotated[
@@ -159,8 +163,9 @@ class EngineDefaults(PolicyKeys):
     session_ttl_seconds: PositiveSeconds = 3600
     priority_age_seconds: Seconds = 0
     fair_share: Truth = False
+    fair_weights: FairWeights = Field(default_factory=_no_counts)
     learn: Truth = False
-    slots: SlotCounts = Field(default_factory=_no_slots)
+    slots: SlotCounts = Field(default_factory=_no_counts)
 
 
 class EngineSettings(Table):

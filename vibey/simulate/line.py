@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Place = int
-"""Where a job stands in the queue: higher priority first, then the order of arrival; see `place_of`."""
+"""Where a job is in the queue: by its standing, then by the order of arrival; see `place_of`."""
 
-FRONT: Place = -(2**80)
-END: Place = 2**80
+FRONT: Place = -(2**120)
+END: Place = 2**120
 NUMBERS = 2**40
 PIECE = 512
 
 
-def place_of(priority: int, number: int) -> Place:
+def place_of(standing: int, number: int) -> Place:
     """The place of a job; no two numbers are the same, and none reaches `NUMBERS`."""
-    return number - priority * NUMBERS
+    return number + standing * NUMBERS
 
 
 class Line:

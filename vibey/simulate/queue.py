@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from vibey.domain.decide import Request
 from vibey.domain.effort import effort_of
 from vibey.domain.requirement import Requirement, conversation
+from vibey.domain.turn import standing
 from vibey.simulate.line import END, FRONT, Line, place_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from vibey.domain.decide import Prospect
     from vibey.domain.effort import Effort
     from vibey.domain.offer import Mode
+    from vibey.domain.turn import Lot
     from vibey.simulate.line import Place
     from vibey.simulate.trace import Arrival
 
@@ -39,6 +41,7 @@ class Job:
     arrival: Arrival
     shown: str
     effort: Effort
+    standing: int
     attempts: int = 0
     refunds: int = 0
     handoffs: int = 0
@@ -51,12 +54,13 @@ class Job:
     place: Place = field(init=False)
 
     def __post_init__(self) -> None:
-        self.place = place_of(self.arrival.priority, self.number)
+        self.place = place_of(self.standing, self.number)
 
     @classmethod
-    def of(cls, number: int, arrival: Arrival, shown: str) -> Job:
-        """A job that has just arrived."""
-        return cls(number, arrival, shown, effort_of(1, arrival.effort), due_ms=arrival.at_ms)
+    def of(cls, number: int, arrival: Arrival, shown: str, age_ms: int) -> Job:
+        """A job that has just arrived; waiting jobs gain one priority every `age_ms`."""
+        stands = standing(arrival.priority, arrival.at_ms, age_ms)
+        return cls(number, arrival, shown, effort_of(1, arrival.effort), stands, due_ms=arrival.at_ms)
 
     def requirement(self) -> Requirement:
         """What its next attempt asks for."""
@@ -65,11 +69,11 @@ class Job:
             "main", arrival.project, self.effort, arrival.requires, arrival.exclude, self.avoided, self.affinity
         )
 
-    def request(self, requirement: Requirement, now_ms: int) -> Request:
+    def request(self, requirement: Requirement, now_ms: int, lots: tuple[Lot, ...] = ()) -> Request:
         """Its next attempt as the domain sees it."""
         waited_ms = 0 if self.held_ms is None else now_ms - self.held_ms
         session = conversation(self.arrival.project, self.arrival.session)
-        return Request(self.number, self.attempts + 1, requirement, waited_ms, session)
+        return Request(self.number, self.attempts + 1, requirement, waited_ms, session, lots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,9 @@ class Group:
                 self.ripe.add(place)
 
     def see(self, outlook: Outlook, place: Place) -> None:
-        """Note what the group can look forward to from a place of the queue on."""
+        """Note what the group can look forward to from a place of the queue on; at its front, to all of them."""
+        if place == FRONT:
+            self.answers = []
         self.outlook = outlook
         answer, answers = outlook.answer, self.answers
         if answer is not None and (not answers or answers[-1][1] != answer):

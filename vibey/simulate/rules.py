@@ -77,7 +77,8 @@ class Rules:
         for project in sorted(projects) if self.is_auto else projects - known.keys():
             mode = self._mode(project, fleet, still_open, now_ms)
             if project not in known or known[project].mode is not mode:
-                self._policies = {**self._policies, project: policy_of(self._keys, mode, self._poll_ms)}
+                weight = self._keys.fair_weights.get(project, 1)
+                self._policies = {**self._policies, project: policy_of(self._keys, mode, self._poll_ms, weight)}
         return self._policies
 
     def caps(self, policies: dict[str, Policy], now_ms: int) -> dict[str, int]:
@@ -154,7 +155,7 @@ class Rules:
                         each.job.number,
                         each.number,
                         arrival.project,
-                        arrival.priority,
+                        each.job.standing,
                         each.due_ms,
                         running_ms,
                         eligible,

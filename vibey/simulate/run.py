@@ -24,6 +24,7 @@ from vibey.domain.settlement import Attempted, JobState
 from vibey.simulate.fleet import Fleet
 from vibey.simulate.line import FRONT
 from vibey.simulate.memory import Memory
+from vibey.simulate.order import ByTurns, InOrder
 from vibey.simulate.queue import Job, Outlook, Queue, Surveys
 from vibey.simulate.report import Report
 from vibey.simulate.rules import Attempt, Rules
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from vibey.domain.engine import Usage
     from vibey.domain.outcome import Outcome
     from vibey.domain.settlement import Settlement
+    from vibey.domain.turn import Lot
     from vibey.settings import Settings
     from vibey.simulate.line import Place
     from vibey.simulate.queue import Answer, Group
@@ -81,6 +83,7 @@ class Simulation:
     ) -> None:
         self._settings = settings.engines
         self._patience_ms = settings.engines.overflow_after_seconds * 1000
+        self._age_ms = settings.engines.priority_age_seconds * 1000
         self._trace = trace
         self._sink = sink
         self._progress = progress
@@ -167,7 +170,7 @@ class Simulation:
 
     def _arrives(self, arrival: Arrival) -> None:
         self._jobs += 1
-        job = Job.of(self._jobs, arrival, encode_basestring(arrival.job))
+        job = Job.of(self._jobs, arrival, encode_basestring(arrival.job), self._age_ms)
         self._queue.add(job)
         if self._progress is not None:
             self._progress(self._jobs)
@@ -310,20 +313,20 @@ class Simulation:
         self.report.decided(len(lines))
 
     def _grants(self, groups: list[Group], standing: list[Group], world: World) -> list[tuple[Place, str]]:
-        """Grant what can be granted, in queue order; groups that stood join in once anything has moved."""
+        """Grant what can be granted, in its order; groups that stood join in once anything has moved."""
         lines: list[tuple[Place, str]] = []
-        place = FRONT
-        while found := _first(groups, place):
+        order = ByTurns(self._now, self._age_ms) if self._settings.fair_share else InOrder()
+        while found := order.next(groups, world):
             place, group = found
-            decision = self._decided(group, place, world)
+            decision = self._decided(group, place, world, order.lots)
             assert isinstance(decision, Assign)  # noqa: S101  (the group has room for this job)
-            lines.append((place, self._granted(group, place, decision)))
+            lines.append((order.line(place), self._granted(group, place, decision)))
             before, world = world, world.after(decision)
             if world.full is not before.full or decision.counted:
                 for each in standing:
                     each.join()
                 groups, standing = [each for each in (*groups, *standing) if each.line], []
-                self._look(groups, world, place)
+                self._look(groups, world, order.reached)
         self._last = world
         return lines
 
@@ -339,10 +342,10 @@ class Simulation:
                 found = known[case] = Outlook.of(prospect(surveyed, world, group.request))
             group.see(found, place)
 
-    def _decided(self, group: Group, place: Place, world: World) -> Decision:
+    def _decided(self, group: Group, place: Place, world: World, lots: tuple[Lot, ...]) -> Decision:
         job = group.jobs[place]
         requirement = job.requirement() if job.affinity is not None else group.requirement
-        request = job.request(requirement, self._now)
+        request = job.request(requirement, self._now, lots)
         if request.session is not None:
             world = replace(world, sessions=self._memory.of(request.session, self._now))
         return decide(request, world, self._survey(group, job.affinity, world))
@@ -367,13 +370,3 @@ class Simulation:
             group.hold(job, self._now)
             self._note_hold(job)
         return line_of(self._now, job, outcome, None, reason)
-
-
-def _first(groups: list[Group], place: Place) -> tuple[Place, Group] | None:
-    """The next job in the queue's order that can be granted, and its group."""
-    best: tuple[Place, Group] | None = None
-    for group in groups:
-        following = group.following(place)
-        if following is not None and (best is None or following < best[0]):
-            best = following, group
-    return best

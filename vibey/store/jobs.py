@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
 from vibey.domain.requirement import Requirement
+from vibey.store.ageing import STANDING
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -18,23 +19,23 @@ if TYPE_CHECKING:
 INSERT = Statement(
     "job-insert",
     "insert a batch of jobs with their events; duplicates by idempotency key insert nothing",
-    """with rows as materialized (
+    f"""with rows as materialized (
          select * from json_to_recordset(%(rows)s::json) as r(
            n int, project_id int, pool text, priority int, effort smallint, effort_now smallint,
            capabilities text[], excluded text[], session text, requirement_key bigint, payload jsonb,
            idempotency_key text, max_attempts int, deadline_seconds double precision)),
        made as (
-         insert into jobs (project_id, pool, priority, effort, effort_now, capabilities, excluded, session,
+         insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, session,
                            requirement_key, payload, idempotency_key, max_attempts, deadline_at)
-         select project_id, pool, priority, effort, effort_now, capabilities, excluded, session,
+         select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, session,
                 requirement_key, payload, idempotency_key, max_attempts,
                 clock_timestamp() + deadline_seconds * interval '1 second'
-         from rows order by n
+         from (select rows.*, age_ms, clock_timestamp() as created_at from rows, installation) r order by n
          on conflict (project_id, idempotency_key) where idempotency_key is not null do nothing
          returning id, project_id, idempotency_key),
        noted as (
          insert into ledger (kind, project_id, job_id) select 'JobEnqueued', project_id, id from made)
-       select id, project_id, idempotency_key from made order by id""",
+       select id, project_id, idempotency_key from made order by id""",  # noqa: S608  (made of constants)
 )
 BY_KEYS = Statement(
     "job-by-keys",
@@ -63,10 +64,10 @@ GROUPS = Statement(
                  and requirement_key = keys.key) as held_ms
        from keys
        cross join lateral (
-         select requirement_key, project_id, effort_now, capabilities, excluded, avoided
+         select requirement_key, project_id, effort_now, capabilities, excluded, avoided, standing
          from jobs where pool = %(pool)s and state = 'queued' and not_before is null
            and requirement_key = keys.key
-         order by priority desc, id limit 1) head
+         order by standing, id limit 1) head
        join projects p on p.id = head.project_id
        left join group_states g on g.pool = %(pool)s and g.requirement_key = head.requirement_key""",
     prepared=True,
@@ -79,30 +80,30 @@ HEADS = Statement(
          select j.id
          from unnest(%(keys)s::bigint[], %(limits)s::int[], %(patience_ms)s::bigint[]) as g(key, n, patience)
          cross join lateral (
-           (select id, priority from jobs
+           (select id, standing from jobs
             where pool = %(pool)s and state = 'queued' and not_before is null and requirement_key = g.key
               and g.patience is null and (deadline_at is null or deadline_at > statement_timestamp())
-            order by priority desc, id limit g.n)
+            order by standing, id limit g.n)
            union all
-           (select id, priority
-            from (select id, priority from jobs
+           (select id, standing
+            from (select id, standing from jobs
                   where g.patience is not null and pool = %(pool)s and state = 'queued' and not_before is null
                     and requirement_key = g.key
                     and held_at <= statement_timestamp() - g.patience * interval '1 millisecond'
                     and (deadline_at is null or deadline_at > statement_timestamp())
                   offset 0) ripe
-            order by priority desc, id limit g.n)) j
-         order by j.priority desc, j.id limit %(limit)s),
+            order by standing, id limit g.n)) j
+         order by j.standing, j.id limit %(limit)s),
        locked as materialized (
-         select id, requirement_key, attempt, priority, affinity, session, held_at from jobs
+         select id, requirement_key, attempt, standing, affinity, session, held_at from jobs
          where id = any(array(select id from heads)) and state = 'queued' and not_before is null
            and requirement_key = any(%(keys)s::bigint[])
          order by id for no key update skip locked)
-       select l.id, l.requirement_key, l.attempt, l.affinity, l.session,
+       select l.id, l.requirement_key, l.attempt, l.affinity, l.session, l.standing,
               coalesce((extract(epoch from clock_timestamp() - l.held_at) * 1000)::bigint, 0) as waited_ms,
               (select count(*) from heads) as asked
        from locked l
-       order by l.priority desc, l.id""",
+       order by l.standing, l.id""",
     prepared=True,
 )
 HOLD = Statement(
@@ -225,13 +226,15 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The due jobs of one requirement; `reason` is why they were last found waiting, None when they were not.
+    """The due jobs of one requirement, and where the first of them stands.
 
+    `reason` is why they were last found waiting, None when they were not.
     `unheld` says that some were never held in this attempt, `held_ms` for how long the longest was, None for none.
     """
 
     key: int
     requirement: Requirement
+    standing: int
     reason: str | None
     unheld: bool
     held_ms: int | None
@@ -248,7 +251,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A due job near the front of its group, locked. `affinity` is the engine of its previous attempt, if it counts."""
+    """A due job near the front of its group, locked. `affinity` is the engine of its previous attempt, if it counts.
+
+    `standing` is its place in the queue: see `vibey.domain.turn`.
+    """
 
     job_id: int
     key: int
@@ -256,6 +262,7 @@ class Head:
     waited_ms: int
     affinity: str | None
     session: str | None
+    standing: int
 
 
 def insert(connection: Connection, batch: Sequence[NewJob]) -> Sequence[Row[Any]]:
@@ -285,6 +292,7 @@ def groups(connection: Connection, pool: str) -> list[Group]:
                 excluded=frozenset(row.excluded),
                 avoided=frozenset(row.avoided),
             ),
+            row.standing,
             row.group_reason,
             row.unheld,
             row.held_ms,
@@ -307,8 +315,8 @@ def heads(connection: Connection, pool: str, wanted: Sequence[Wanted], limit: in
         limit=limit,
     )
     free = [
-        Head(job_id, key, attempt, waited_ms, affinity, session)
-        for job_id, key, attempt, affinity, session, waited_ms, _ in map(tuple, found)
+        Head(job_id, key, attempt, waited_ms, affinity, session, standing)
+        for job_id, key, attempt, affinity, session, standing, waited_ms, _ in map(tuple, found)
     ]
     return free, found[0].asked if found else None
 

@@ -28,12 +28,25 @@ SESSIONS = Statement(
        where session = any(%(sessions)s) and pool = any(%(pools)s) and expires_at > clock_timestamp()
        order by pool, class, session""",
 )
+TURNS = Statement(
+    "credit-turns",
+    "the rotation's state of some members of some pools",
+    """select pool, member, credit from credits where pool = any(%(pools)s) and member = any(%(members)s)
+       order by pool, member""",
+    prepared=True,
+)
 
 
 def credits(connection: Connection, pools: Sequence[str], *, locking: bool = True) -> dict[tuple[str, str], int]:
     """The rotation's state of some pools, locked if `locking`."""
     rows = (LOCK_CREDITS if locking else CREDITS).all(connection, pools=list(pools))
     return {(row.pool, row.member): row.credit for row in rows}
+
+
+def turns(connection: Connection, pools: Sequence[str], members: Sequence[str]) -> dict[tuple[str, str], int]:
+    """The rotation's state of some members of some pools."""
+    rows = TURNS.all(connection, pools=list(pools), members=list(members))
+    return {(pool, member): credit for pool, member, credit in map(tuple, rows)}
 
 
 def recalled(connection: Connection, pools: Sequence[str], sessions: Sequence[str]) -> dict[SessionKey, str]:

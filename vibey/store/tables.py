@@ -63,6 +63,7 @@ def _names(name: str) -> Column[object]:
 
 
 # One row. No lease is judged before `judge_after`, nor while ticks are further apart than a third of a lease.
+# Where jobs stand was reckoned with `age_ms`.
 installation = Table(
     "installation",
     metadata,
@@ -71,6 +72,7 @@ installation = Table(
     _instant("last_tick_at"),
     _instant("judge_after"),
     _instant("last_clean_at", now=True),
+    Column("age_ms", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("id = 1", name="single"),
 )
 
@@ -149,6 +151,7 @@ jobs = Table(
     _text("pool", "main"),
     _text("state", "queued"),
     _count("priority"),
+    Column("standing", BigInteger, nullable=False),
     Column("effort", SmallInteger, nullable=False, server_default=text("1")),
     Column("effort_now", SmallInteger, nullable=False, server_default=text("1")),
     _names("capabilities"),
@@ -183,7 +186,7 @@ Index(
     "jobs_due",
     jobs.c.pool,
     jobs.c.requirement_key,
-    jobs.c.priority.desc(),
+    jobs.c.standing,
     jobs.c.id,
     postgresql_where=text("state = 'queued' and not_before is null"),
 )

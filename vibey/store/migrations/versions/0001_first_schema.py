@@ -95,6 +95,7 @@ def upgrade() -> None:
         sa.Column(
             "last_clean_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
+        sa.Column("age_ms", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("id = 1", name=op.f("installation_single")),
         sa.PrimaryKeyConstraint("id", name=op.f("installation_pkey")),
     )
@@ -267,6 +268,7 @@ def upgrade() -> None:
         sa.Column("pool", sa.Text(), server_default=sa.text("'main'"), nullable=False),
         sa.Column("state", sa.Text(), server_default=sa.text("'queued'"), nullable=False),
         sa.Column("priority", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("standing", sa.BigInteger(), nullable=False),
         sa.Column("effort", sa.SmallInteger(), server_default=sa.text("1"), nullable=False),
         sa.Column("effort_now", sa.SmallInteger(), server_default=sa.text("1"), nullable=False),
         sa.Column("capabilities", sa.ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False),
@@ -321,7 +323,7 @@ def upgrade() -> None:
     op.create_index(
         "jobs_due",
         "jobs",
-        ["pool", "requirement_key", sa.literal_column("priority DESC"), "id"],
+        ["pool", "requirement_key", "standing", "id"],
         unique=False,
         postgresql_where=sa.text("state = 'queued' and not_before is null"),
     )
