@@ -139,6 +139,6 @@ class OpencodeEngine(ClientEngine):
         hear=hear,
         table=TABLE,
         login=login,
-        login_fix="log in with: opencode auth login, as the worker's user; or give a key by api_key_env",
+        login_fix="run: opencode auth login, as the workers' user; or set api_key_env",
         needs_model=True,
     )
