@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import one_line
@@ -55,9 +54,3 @@ def output_of(
 def late(silence: NoAnswer) -> Health:
     """The health of an engine whose program does not answer."""
     return Health(installed=True, late=True, detail=str(silence), fix="run that command by hand to see where it hangs")
-
-
-def shown(path: str, environment: Mapping[str, str]) -> str:
-    """A path as people write it: from `~` if it lies under the home folder."""
-    home = environment.get("HOME", "")
-    return f"~/{Path(path).relative_to(home)}" if home not in {"", "/"} and Path(path).is_relative_to(home) else path

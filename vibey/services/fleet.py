@@ -96,7 +96,7 @@ def look(engine: EngineConfig) -> Health:
         return equipped(engine).doctor()
     except VibeyError as error:
         fix = f"correct [engine.{engine.name}], then run: vibey config check"
-        return Health(installed=False, detail=str(problem_of(engine.name, error)), fix=fix)
+        return Health(installed=False, detail=str(problem_of(engine, error)), fix=fix)
     except Exception as error:  # noqa: BLE001  (a stranger's kind may fail in any way, and the others are still asked)
         detail = one_line(f"its doctor broke: {type(error).__name__}: {error}")
         return Health(installed=False, detail=detail, fix=f"mend the package that provides kind {engine.kind}")
@@ -111,24 +111,25 @@ def record(installation: Installation, found: Mapping[str, Health]) -> None:
 def unusable(settings: Settings) -> list[Problem]:
     """What is wrong with engines that cannot be built here as they are configured, in the words of the settings."""
     problems = []
-    for name, engine in settings.engine.items():
+    for engine in settings.engine.values():
+        config = config_of(engine)
         try:
-            build(config_of(engine))
+            build(config)
         except VibeyError as error:
-            problems.append(problem_of(name, error))
+            problems.append(problem_of(config, error))
     return problems
 
 
-def problem_of(engine: str, error: VibeyError) -> Problem:
+def problem_of(engine: EngineConfig, error: VibeyError) -> Problem:
     """An error of building an engine as the problem of one key of its table."""
     match error:
         case InvalidInput():
             return Problem(error.field, error.value, f"expected {error.expected}")
         case UnknownName():
             known = f"unknown kind; known: {', '.join(error.known)}"
-            return Problem(f"engine.{engine}.kind", error.name, known, nearest_name(str(error.name), error.known))
+            return Problem(f"engine.{engine.name}.kind", error.name, known, nearest_name(str(error.name), error.known))
         case _:
-            return Problem(f"engine.{engine}", engine, str(error))
+            return Problem(f"engine.{engine.name}.kind", engine.kind, str(error))
 
 
 def _record(connection: Connection, found: Mapping[str, Health]) -> None:

@@ -10,7 +10,7 @@ from vibey.domain.outcome import one_line
 from vibey.engines.clients.descriptor import Login
 from vibey.engines.contract import EngineConfig, Health
 from vibey.engines.kept import Kept
-from vibey.engines.looking import NoAnswer, late, output_of, shown
+from vibey.engines.looking import NoAnswer, late, output_of
 from vibey.engines.process import find_program
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
 
+_NONE = "not logged in"
 _kept = Kept()
 
 
@@ -44,9 +45,8 @@ def _look(client: Client, config: EngineConfig, key: str, environment: Mapping[s
         login = Login(found=True, detail="with a key") if key else client.login(program, environment, config)
     except NoAnswer as silence:
         return late(silence)
-    detail = f"{login.detail}{', ' if login.detail else ''}{shown(program, environment)}"
     fix = client.login_fix if login.found is False else ""
-    return Health(installed=True, version=version[0], logged_in=login.found, detail=detail, fix=fix)
+    return Health(installed=True, version=version[0], logged_in=login.found, detail=login.detail, fix=fix)
 
 
 def by_status(*arguments: str) -> Callable[[str, Mapping[str, str], EngineConfig], Login]:
@@ -59,7 +59,7 @@ def by_status(*arguments: str) -> Callable[[str, Mapping[str, str], EngineConfig
             return Login(found=True, detail="logged in")
         # Some answer with a whole JSON object, of which no line says anything by itself.
         is_sentence = bool(lines) and not said.rstrip().endswith("}")
-        return Login(found=False, detail=one_line(lines[-1], 100) if is_sentence else "not logged in")
+        return Login(found=False, detail=one_line(lines[-1], 100) if is_sentence else _NONE)
 
     return ask
 
@@ -70,6 +70,6 @@ def by_files(*names: str) -> Callable[[str, Mapping[str, str], EngineConfig], Lo
     def ask(_: str, environment: Mapping[str, str], __: EngineConfig) -> Login:
         home = Path(environment.get("HOME", "/"))
         found = next((name for name in names if (home / name).is_file()), None)
-        return Login(found is not None, f"login in ~/{found}" if found else "no login found")
+        return Login(found is not None, f"login in ~/{found}" if found else _NONE)
 
     return ask

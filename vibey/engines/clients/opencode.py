@@ -124,7 +124,7 @@ def login(_: str, environment: Mapping[str, str], config: EngineConfig) -> Login
     return (
         Login(found=True, detail=f"login for {provider}")
         if isinstance(known, dict) and provider in known
-        else Login(found=None)
+        else Login(found=None, detail="login unknown: its model may need none")
     )
 
 
