@@ -54,7 +54,9 @@ class OpenAIEngine:
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Health(installed=True, logged_in=False, detail=f"no usable key in {error.field}", fix=f"set {error.field}")
+            return Health(
+                installed=True, logged_in=False, detail=f"no usable key in {error.field}", fix=f"set {error.field}"
+            )
         return look(self._config.name, self._base_url, self._model, key, allowed(os.environ, self._config.env))
 
     def run(self, job: Job, context: Context) -> RunSteps:

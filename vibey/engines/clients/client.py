@@ -64,7 +64,9 @@ class ClientEngine:
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Health(installed=True, logged_in=False, detail=f"no usable key in {error.field}", fix=f"set {error.field}")
+            return Health(
+                installed=True, logged_in=False, detail=f"no usable key in {error.field}", fix=f"set {error.field}"
+            )
         return look(self.client, self._config, key, allowed(os.environ, self._config.env))
 
     def run(self, job: Job, context: Context) -> RunSteps:
