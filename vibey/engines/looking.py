@@ -21,9 +21,7 @@ class NoAnswer(Exception):
     """A program did not answer in time; the text says which, and how long it was waited for."""
 
 
-def output_of(
-    argv: Sequence[str], environment: Mapping[str, str], seconds: float = PATIENCE_SECONDS
-) -> tuple[int | None, str]:
+def output_of(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int | None, str]:
     """Exit code and output, both streams, of a short look; no code if the program cannot be started.
 
     Raises NoAnswer, once the program and what it started in its group are killed.
@@ -42,12 +40,12 @@ def output_of(
         return None, error.strerror or str(error)
     with process:
         try:
-            said, _ = process.communicate(timeout=seconds)
+            said, _ = process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             # The whole group: what the program has started would hold the pipe, and outlive every look.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            raise NoAnswer(one_line(f"{' '.join(argv)}: no answer within {seconds:g} s")) from None
+            raise NoAnswer(one_line(f"{' '.join(argv)}: no answer within {PATIENCE_SECONDS:g} s")) from None
     return process.returncode, said.decode("utf-8", "replace")
 
 
