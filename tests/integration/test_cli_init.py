@@ -167,7 +167,7 @@ def test_a_missing_login_is_all_that_is_missing(
     ports({})
     programs("codex", CODEX)
     said = Cli(tmp_path / "vibey.toml")("init")
-    assert "codex: 1.2.3, Not logged in\n" in said.out
+    assert "codex: 1.2.3, not logged in\n" in said.out
     assert "next: vibey up" in said.out
     assert list(load(tmp_path / "vibey.toml", {}).engine) == ["codex"]
     text = (tmp_path / "vibey.toml").read_text(encoding="utf-8")

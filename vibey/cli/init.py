@@ -75,8 +75,8 @@ def _tell(engine: Found) -> None:
 
     needed = what_it_needs(engine)
     health = engine.health
-    server = [engine.where, "" if engine.model else "no model"] if engine.kind == "openai" else []
-    text = ", ".join(word for word in (*server, health.version or "", health.detail) if word)
+    lacking = f"no model at {engine.where}" if engine.kind == "openai" and engine.model is None else ""
+    text = ", ".join(word for word in (health.version, health.detail, lacking) if word)
     state = "ok" if not needed else "warn"
     written = "" if engine.is_usable else "written as a comment; "
     output.check_line(f"{state:<4}", state, f"{engine.name}: {text}", written + needed)

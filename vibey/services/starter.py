@@ -48,9 +48,9 @@ NONE_FOUND = """
 PRICES = "# It names no cost: price_in and price_out, in dollars per million tokens, would make one of its tokens."
 _OTHERS_SHOWN = 5
 _NO_MODEL = {
-    "ollama": "run: ollama pull qwen3-coder, or any other model, and name it here",
-    "llama-cpp": "start llama-server with a model (-m FILE), and name it here",
-    "vllm": "start it as: vllm serve MODEL, and name that here",
+    "ollama": "run: ollama pull qwen3-coder (or another model), then: vibey init --force",
+    "llama-cpp": "start llama-server with a model (-m FILE), then: vibey init --force",
+    "vllm": "start it as: vllm serve MODEL, then: vibey init --force",
 }
 
 
@@ -91,7 +91,7 @@ def compose(found: Sequence[Found]) -> str:
 def what_it_needs(engine: Found) -> str:
     """What a person has to do before this engine can run jobs; empty if nothing."""
     if engine.kind == "openai" and engine.model is None:
-        return _NO_MODEL.get(engine.name, "give it a model, and name it here")
+        return _NO_MODEL.get(engine.name, "give it a model, then: vibey init --force")
     health = engine.health
     if not engine.is_usable:
         return "; ".join(part for part in (health.detail, health.fix) if part)

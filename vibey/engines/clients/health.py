@@ -59,7 +59,8 @@ def by_status(*arguments: str) -> Callable[[str, Mapping[str, str], EngineConfig
             return Login(found=True, detail="logged in")
         # Some answer with a whole JSON object, of which no line says anything by itself.
         is_sentence = bool(lines) and not said.rstrip().endswith("}")
-        return Login(found=False, detail=one_line(lines[-1], 100) if is_sentence else _NONE)
+        sentence = one_line(lines[-1], 100) if is_sentence else _NONE
+        return Login(found=False, detail=sentence[0].lower() + sentence[1:])
 
     return ask
 
