@@ -6,10 +6,11 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+import click
 from celery import Celery
 
 from tasks.flow import GatheredEvents
-from vibey.domain.errors import Contended, ServiceUnavailable
+from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
 from vibey.services.installation import Installation, celery_configuration, ensure_services
 from vibey.settings import Settings, load
 
@@ -33,7 +34,13 @@ def installation() -> Installation:
 
 
 def _configuration() -> dict[str, Any]:
-    return celery_configuration(settings(), ensure_services(settings()))
+    try:
+        return celery_configuration(settings(), ensure_services(settings()))
+    except VibeyError as error:
+        if click.get_current_context(silent=True) is None:
+            raise
+        # Under `celery -A tasks …` a person reads this, and needs no traceback.
+        raise click.ClickException(f"vibey: {error}") from error
 
 
 def guarded(body: Callable[P, object]) -> Callable[P, None]:

@@ -12,23 +12,24 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from typing_extensions import override
 
+from tests.support.chat_server import ChatServer, Reply
 from tests.support.cli import Cli
 from vibey.embedded.processes import free_port
-from vibey.engines.registry import known_kinds
 from vibey.services import discovery, starter
 from vibey.services.discovery import Found
+from vibey.services.fleet import config_of, looks
 from vibey.settings import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-SERVER = Found("ollama", "openai", "local", "http://127.0.0.1:11434/v1", 'a "quoted" model')
-CLIENT = Found("claude", "claude-code", "paid", "/usr/bin/claude")
+SERVER = Found("ollama", "openai", "local", "http://127.0.0.1:11434/v1")
 
 
 @contextmanager
@@ -67,7 +68,8 @@ def test_a_model_server_is_found(body: bytes, status: int, model: str | None) ->
     """A server that lists models as the OpenAI API does is found, with the first of them."""
     with answering(body, status) as port:
         found = discovery.server("local", port)
-    assert found == Found("local", "openai", "local", f"http://127.0.0.1:{port}/v1", model)
+    assert found is not None
+    assert (found.where, found.model, found.is_usable) == (f"http://127.0.0.1:{port}/v1", model, model is not None)
 
 
 @pytest.mark.parametrize(
@@ -84,52 +86,172 @@ def test_a_silent_port_is_no_engine() -> None:
     assert discovery.server("local", free_port()) is None
 
 
-def test_clients_are_found_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coding client on PATH is found with its place; a file that cannot be run is not."""
-    for name, mode in (("codex", 0o755), ("gemini", 0o644)):
-        (tmp_path / name).write_text("#!/bin/sh\n", encoding="utf-8")
-        (tmp_path / name).chmod(mode)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert discovery.clients() == [Found("codex", "codex", "paid", str(tmp_path / "codex"))]
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Puts an executable with this name and shell script on a PATH that holds nothing else of a client's."""
+    folder, home = tmp_path / "bin", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("HOME", str(home))
+    for name in {name for vendor in discovery.CLIENTS.values() for name in vendor.keys}:
+        monkeypatch.delenv(name, raising=False)
+
+    def put(name: str, script: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+
+    return put
 
 
-def test_kinds_of_a_later_version_are_comments(tmp_path: Path) -> None:
-    """An engine this version cannot run is written as a comment with the reason, and an example stands beside it."""
+CODEX = '[ "$1" = login ] && { echo Not logged in; exit 1; }; echo codex-cli 1.2.3'
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, int]], None]:
+    """Says on which ports model servers are looked for; none, until told."""
+    monkeypatch.setattr(discovery, "SERVERS", {})
+    return lambda found: monkeypatch.setattr(discovery, "SERVERS", found)
+
+
+@pytest.fixture
+def model_server() -> Iterator[ChatServer]:
+    """A server of OpenAI's API with three models, the first of which answers no question."""
+    with ChatServer() as server:
+        entries = [{"id": name, "owned_by": "library"} for name in ("nomic-embed-text", "qwen3-coder", "other")]
+        server.answers["/v1/models"] = Reply.of(200, {"object": "list", "data": entries})
+        server.answers["/api/version"] = Reply.of(200, {"version": "0.11.4"})
+        yield server
+
+
+def port_of(server: ChatServer) -> int:
+    """The server's port."""
+    return urlsplit(server.url).port or 0
+
+
+def test_what_is_written_works(
+    programs: Callable[[str, str], None],
+    ports: Callable[[dict[str, int]], None],
+    model_server: ChatServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Server, login and key make engines that the check and the doctor find good, one account a vendor."""
+    ports({"ollama": port_of(model_server)})
+    programs("claude", '[ "$1" = auth ] && exit 0; echo "2.1.197 (Claude Code)"')
+    programs("codex", CODEX)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-nobody")
     path = tmp_path / "vibey.toml"
-    text = starter.write(path, [SERVER, CLIENT], ("command",), force=False)
-    assert load(path, {}).engine == {}
-    assert '# [engine.ollama]\n# kind = "openai"' in text
-    assert "comes in a later version; this one has command" in text
-    assert "# [engine.agent]" in text
+    vibey = Cli(path)
+    written = {each["name"]: each for each in vibey("init", "--json").json["engines"]}
+    assert [(name, each["version"], each["logged_in"]) for name, each in written.items()] == [
+        ("ollama", "0.11.4", None),
+        ("claude", "2.1.197", True),
+        ("codex", "1.2.3", True),
+    ]
+    assert all(each["runnable"] and not each["needs"] for each in written.values())
+    engines = load(path, {}).engine
+    assert (engines["ollama"].model, engines["ollama"].tier) == ("qwen3-coder", "local")
+    assert [engines[name].account for name in ("claude", "codex")] == ["anthropic", "openai"]
+    assert (engines["claude"].api_key_env, engines["codex"].api_key_env) == (None, "OPENAI_API_KEY")
+    assert {engine.price_in for engine in engines.values()} == {None}
+    assert vibey("config", "check").code == 0
+    assert all(health.good for _, health in looks(config_of(engine) for engine in engines.values()))
+    assert not [asked for asked in model_server.asked if asked.line.startswith("POST")]
 
 
-def test_kinds_of_this_version_are_engines(tmp_path: Path) -> None:
-    """An engine this version can run is configured with what was found, odd names of models included."""
-    path = tmp_path / "vibey.toml"
-    text = starter.write(path, [SERVER, CLIENT], ("openai",), force=False)
-    settings = load(path, {})
-    assert list(settings.engine) == ["ollama"]
-    assert settings.engine["ollama"].model == SERVER.model
-    assert settings.engines.paid_fallback == "count"
-    assert "engine.agent" not in text
+def test_a_missing_login_is_all_that_is_missing(
+    programs: Callable[[str, str], None], ports: Callable[[dict[str, int]], None], tmp_path: Path
+) -> None:
+    """A client without a login is an engine already, and both the file and the output say how to log in."""
+    ports({})
+    programs("codex", CODEX)
+    said = Cli(tmp_path / "vibey.toml")("init")
+    assert "codex: 1.2.3, not logged in\n" in said.out
+    assert "next: vibey up" in said.out
+    assert list(load(tmp_path / "vibey.toml", {}).engine) == ["codex"]
+    text = (tmp_path / "vibey.toml").read_text(encoding="utf-8")
+    assert "# Not logged in; run: codex login" in text
+    assert "codex login" in said.out
 
 
-def test_server_without_a_model_is_a_comment(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "reason"), [("exit 3", "exit 3"), ("echo hello", "hello"), ("exec sleep 600", "no answer within")]
+)
+def test_a_program_that_is_no_client_is_a_comment(
+    script: str,
+    reason: str,
+    programs: Callable[[str, str], None],
+    ports: Callable[[dict[str, int]], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What has a client's name and does not answer like one is told and written as a comment, with why."""
+    ports({})
+    monkeypatch.setattr(discovery, "LOOK_SECONDS", 2.0)
+    programs("gemini", script)
+    said = Cli(tmp_path / "vibey.toml")("init")
+    assert "gemini" in said.out
+    assert reason in said.out
+    assert load(tmp_path / "vibey.toml", {}).engine == {}
+    text = (tmp_path / "vibey.toml").read_text(encoding="utf-8")
+    assert "# [engine.gemini]" in text
+    assert reason in text
+
+
+def test_one_that_hangs_keeps_no_other_waiting(
+    programs: Callable[[str, str], None],
+    ports: Callable[[dict[str, int]], None],
+    tmp_path: Path,
+) -> None:
+    """Each is asked while the others are, and whoever keeps us waiting is named meanwhile."""
+    ports({})
+    hanging = tmp_path / "hanging"
+    os.mkfifo(hanging)
+    programs("codex", CODEX)
+    # The slow one answers once it is known that the quick one was asked, and that somebody heard of the waiting.
+    programs("claude", f'[ "$1" = auth ] && exit 0; read go < {hanging}; echo "$go"')
+    named: list[str] = []
+
+    def waiting(names: Sequence[str]) -> None:
+        named.extend(names)
+        hanging.write_text("2.1.197\n", encoding="utf-8")
+
+    found = {each.name: each.health.version for each in discovery.discover(waiting)}
+    assert found == {"claude": "2.1.197", "codex": "1.2.3"}
+    assert "claude" in named
+
+
+def test_a_server_without_a_model_is_a_comment(tmp_path: Path) -> None:
     """A server that has nothing to ask yet would be no usable engine, and is written as what to complete."""
     path = tmp_path / "vibey.toml"
-    text = starter.write(path, [replace(SERVER, model=None)], ("openai",), force=False)
+    text = starter.write(path, [SERVER], force=False)
     assert load(path, {}).engine == {}
-    assert "It has no model yet" in text
+    assert "ollama pull" in text
     assert "# [engine.ollama]" in text
     assert "# [engine.agent]" in text
 
 
-def test_init_writes_once(tmp_path: Path) -> None:
+def test_odd_names_are_written_as_they_are(tmp_path: Path) -> None:
+    """A model's name may hold what TOML has to escape; the other models are named beside it."""
+    path = tmp_path / "vibey.toml"
+    odd = replace(SERVER, model='a "quoted" \\ model', others=("b", "c"))
+    text = starter.write(path, [odd], force=False)
+    assert load(path, {}).engine["ollama"].model == 'a "quoted" \\ model'
+    assert "# Other models there: b, c" in text
+    assert "engine.agent" not in text
+
+
+def test_init_writes_once(
+    programs: Callable[[str, str], None],  # noqa: ARG001  (no client of this machine's)
+    ports: Callable[[dict[str, int]], None],
+    tmp_path: Path,
+) -> None:
     """Init writes a file that can be used, refuses to replace it, and replaces it when told to."""
+    ports({})
     path = tmp_path / "vibey.toml"
     vibey = Cli(path)
-    written = vibey("init", "--json").json
-    assert written["path"] == str(path)
+    assert vibey("init", "--json").json == {"path": str(path), "engines": []}
     assert tomllib.loads(path.read_text(encoding="utf-8"))["engines"]["paid_fallback"] == "count"
     path.write_text("# mine\n", encoding="utf-8")
     refused = vibey("init")
@@ -138,8 +260,6 @@ def test_init_writes_once(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "# mine\n"
     assert vibey("init", "--force").code == 0
     assert path.read_text(encoding="utf-8") != "# mine\n"
-    runnable = [each for each in written["engines"] if each["kind"] in known_kinds()]
-    assert [each["runnable"] for each in runnable] == [True] * len(runnable)
 
 
 def test_help_needs_no_heavy_library() -> None:

@@ -64,12 +64,13 @@ class Keeper:
 class Steps:
     """A third party's engine: runs the given function as its `run`."""
 
-    def __init__(self, steps: Callable[[Job, Context], RunSteps]) -> None:
+    def __init__(self, steps: Callable[[Job, Context], RunSteps], **prices: Decimal) -> None:
         self._steps = steps
+        self._prices = prices
 
     def describe(self) -> Description:
-        """Nothing special."""
-        return Description("steps")
+        """Nothing special but its prices."""
+        return Description("steps", price_in=self._prices.get("price_in"), price_out=self._prices.get("price_out"))
 
     def doctor(self) -> Health:
         """Always well."""
@@ -227,6 +228,38 @@ def test_stall_is_the_engines_failure(run: Run) -> None:
     began = time.monotonic()
     assert run(script, stall_seconds=0.5) == Failure(FailureClass.ENGINE, "stall: silent for 0.5 s")
     assert time.monotonic() - began > 1.0
+
+
+def test_tokens_cost_what_the_operator_says(run: Run) -> None:
+    """Without a cost of the engine's own the prices make one of its tokens, the latest ones; a cost it names wins."""
+
+    def steps(named: Decimal | None) -> Callable[[Job, Context], RunSteps]:
+        def go(_: Job, __: Context) -> RunSteps:
+            yield Progress(tokens_in=1000, tokens_out=10)
+            return Success(cost_usd=named, tokens_out=500)
+
+        return go
+
+    prices = {"price_in": Decimal(3), "price_out": Decimal(15)}
+    assert run(Steps(steps(None), **prices)) == Success(None, Decimal("0.0105"), 1000, 500)
+    assert run(Steps(steps(Decimal("0.2")), **prices)) == Success(None, Decimal("0.2"), 1000, 500)
+    assert run(Steps(steps(None), price_out=Decimal(15))) == Success(None, Decimal("0.0075"), 1000, 500)
+    assert run(Steps(steps(None))) == Success(None, None, 1000, 500)
+
+
+def test_the_price_of_tokens_ends_the_run(run: Run) -> None:
+    """A run that reports tokens only is held to the same limit."""
+
+    def steps(_: Job, context: Context) -> RunSteps:
+        process = context.spawn(("sh", "-c", ENDLESS), environment={"PATH": "/usr/bin:/bin"})
+        yield Progress(tokens_in=1_000_000)
+        yield Progress(tokens_in=2_000_000)
+        process.wait()
+        return Success()
+
+    outcome = run(Steps(steps, price_in=Decimal(3)), cost_limit_usd=Decimal(5))
+    assert isinstance(outcome, Failure)
+    assert (outcome.failure_class, outcome.cost_usd) == (FailureClass.WORK, Decimal(6))
 
 
 def test_cost_above_the_limit_ends_the_run(run: Run) -> None:

@@ -112,7 +112,9 @@ class Fleet:
         self.labour_log = folder / "labour.log"
         self.config = folder / "vibey.toml"
         self.members: list[Member] = []
-        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": str(self.config)}
+        # Ours first; after it what a test has installed for its workers.
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self._environment = {**os.environ, "PYTHONPATH": path, "VIBEY_CONFIG": str(self.config)}
         self.labour_log.touch()
         self.config.write_text(_toml(self._tables(services, prefix, tables)), encoding="utf-8")
         self.settings = load(self.config, {})
@@ -236,16 +238,11 @@ def gone(pid: int) -> Callable[[], bool]:
     return lambda: trees.state(pid) in {"", "Z", "X"}
 
 
-def _toml(tables: Mapping[str, Any]) -> str:
+def _toml(tables: Mapping[str, Any], above: str = "") -> str:
     lines: list[str] = []
     for name, table in tables.items():
-        if name == "engine":
-            for engine, keys in table.items():
-                lines += [f"[engine.{engine}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
-            continue
-        lines.append(f"[{name}]")
         nested = {key: value for key, value in table.items() if isinstance(value, dict)}
+        lines.append(f"[{above}{name}]")
         lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if key not in nested]
-        for key, value in nested.items():
-            lines += [f"[{name}.{key}]", *(f"{inner} = {json.dumps(item)}" for inner, item in value.items())]
+        lines.append(_toml(nested, f"{above}{name}."))
     return "\n".join(lines) + "\n"

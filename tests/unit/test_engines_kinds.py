@@ -33,11 +33,21 @@ def test_unknown_kind_names_the_known_ones() -> None:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package installed beside us that brings kinds of its own, one of them broken, one named like ours."""
-    (tmp_path / "vibey_extra.py").write_text("from vibey.engines.noop import NoopEngine as Extra\n")
+    (tmp_path / "vibey_extra.py").write_text(
+        "from vibey.engines.kit import InvalidInput\n"
+        "from vibey.engines.noop import NoopEngine as Extra\n"
+        "class Choosy(Extra):\n"
+        "    def __init__(self, config):\n"
+        "        raise InvalidInput(f'engine.{config.name}.model', config.model, 'a model')\n"
+        "class Clumsy(Extra):\n    def __init__(self):\n        pass\n"
+        "class Wordless(Extra):\n    def describe(self):\n        return None\n"
+        "class Lacking(Extra):\n    doctor = run = None\n"
+    )
     metadata = tmp_path / "vibey_extra-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vibey-extra\nVersion: 1.0\n")
     points = "[vibey.engines]\nextra = vibey_extra:Extra\nbroken = vibey_missing:Engine\ncommand = vibey_extra:Extra\n"
+    points += "".join(f"{name.lower()} = vibey_extra:{name}\n" for name in ("Choosy", "Clumsy", "Wordless", "Lacking"))
     (metadata / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "vibey_extra", raising=False)
@@ -56,6 +66,23 @@ def test_broken_kind_names_its_package() -> None:
     """A kind whose package cannot be loaded says which, and harms no other."""
     with pytest.raises(Refused, match="vibey_missing:Engine"):
         build(EngineConfig("e", "broken"))
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("clumsy", "TypeError"), ("wordless", "gives NoneType"), ("lacking", "no method doctor, run")]
+)
+def test_a_kind_that_makes_no_engine_is_refused(kind: str, reason: str) -> None:
+    """What does not keep the contract's shape is told when it is built, by the place it comes from."""
+    with pytest.raises(Refused, match=f"vibey_extra:{kind.title()}.*{reason}"):
+        build(EngineConfig("e", kind))
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_kind_may_refuse_settings() -> None:
+    """A stranger's kind tells what it cannot work with as ours do."""
+    with pytest.raises(InvalidInput, match=r"engine\.e\.model"):
+        build(EngineConfig("e", "choosy"))
 
 
 def test_placeholders_are_filled() -> None:

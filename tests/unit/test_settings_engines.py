@@ -151,7 +151,9 @@ def test_the_kind_is_required_and_left_to_the_engines() -> None:
         ('kind = "python"', "callable"),
         ('kind = "python"\ncallable = "module"', "callable"),
         ('kind = "command"\nargv = ["make"]\ncallable = "a.b:c"', "callable"),
-        ('kind = "openai"\napi_key_env = "K"\napi_key_file = "k"', "api_key_file"),
+        ('kind = "codex"\napi_key_env = "K"\napi_key_file = "k"', "api_key_file"),
+        ('kind = "openai"\nbase_url = "http://127.0.0.1:11434/v1"', "model"),
+        ('kind = "openai"\nmodel = "m"', "base_url"),
     ],
 )
 def test_keys_that_contradict_the_kind_or_each_other(text: str, key: str) -> None:

@@ -101,7 +101,7 @@ def test_all_problems_come_at_once() -> None:
         olama = 1
         ollama = 0
         [engine.ollama]
-        kind = "openai"
+        kind = "noop"
         tear = "local"
         [pool.main]
         select = "orderd"

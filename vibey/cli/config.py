@@ -28,8 +28,9 @@ def config() -> None:
 def check(context: click.Context, *, as_json: bool) -> None:
     """Check the configuration file and the environment over it; nothing is connected to.
 
-    A mistake in a key or value is exit 2, an engine this version cannot run exit 1.
+    A mistake in a key or value is exit 2, an engine that cannot be built here exit 1.
     """
+    from vibey.domain.errors import SettingsError
     from vibey.services.fleet import unusable
 
     chosen = session.settings()
@@ -37,12 +38,12 @@ def check(context: click.Context, *, as_json: bool) -> None:
     where = str(chosen.path) if chosen.path else "no configuration file here; everything has its default"
     if as_json:
         path = str(chosen.path) if chosen.path else None
-        output.print_json({"ok": not problems, "path": path, "engines": list(chosen.engine), "problems": problems})
+        told = [str(problem) for problem in problems]
+        output.print_json({"ok": not problems, "path": path, "engines": list(chosen.engine), "problems": told})
+    elif problems:
+        output.note(output.plain(f"vibey: {SettingsError(where, tuple(problems))}"))
     else:
-        for problem in problems:
-            output.note(f"vibey: {problem}")
-        verdict = "good" if not problems else output.many(len(problems), "problem")
-        click.echo(f"{where}: {verdict}, {output.many(len(chosen.engine), 'engine')}")
+        click.echo(f"{where}: good, {output.many(len(chosen.engine), 'engine')}")
     context.exit(1 if problems else 0)
 
 

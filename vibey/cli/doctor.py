@@ -20,7 +20,9 @@ from vibey.cli.command import Command, json_option
 def doctor(context: click.Context, *, as_json: bool) -> None:
     """Check services, schema, engines and workers; say how to mend them.
 
-    Starts the embedded servers if the configuration names none. An engine whose login is good again is reopened.
+    Starts the embedded servers if the configuration names none. The engines are asked for their version, login and
+    model all at once, never for work; what does not answer within half a minute is named. An engine whose login is
+    good again is reopened.
     """
     from vibey.services.doctor import State, check
     from vibey.services.installation import Installation, ensure_services
@@ -30,20 +32,14 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
     opened = Installation.open(chosen)
     try:
         found = []
-        for each in check(opened):
+        for each in check(opened, waiting=output.slow):
             found.append(each)
             if not as_json:
-                _tell(each.state.value, each.name, each.detail, each.fix)
+                state = each.state.value
+                output.check_line(f"{state:<4}", state, f"{each.name}: {each.detail}", each.fix)
     finally:
         opened.close()
     is_good = all(each.state is not State.FAIL for each in found)
     if as_json:
         output.print_json({"ok": is_good, "checks": [each.as_json() for each in found]})
     context.exit(0 if is_good else 1)
-
-
-def _tell(state: str, name: str, detail: str, fix: str) -> None:
-    style = {"ok": "green", "warn": "yellow", "fail": "red"}[state]
-    click.echo(f"{click.style(f'{state:<4}', fg=style)}  {output.plain(f'{name}: {detail}')}")
-    if fix and state != "ok":
-        click.echo(f"      {output.plain(fix)}")

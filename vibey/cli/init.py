@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from vibey.cli import output
 from vibey.cli.command import Command, json_option
-from vibey.cli.output import note, plain, print_json
+
+if TYPE_CHECKING:
+    from vibey.services.discovery import Found
 
 
 @click.command(
@@ -24,37 +28,55 @@ from vibey.cli.output import note, plain, print_json
 def init(*, force: bool, as_json: bool) -> None:
     """Write a starter vibey.toml for the engines found here.
 
-    Looks for model servers on the usual loopback ports (Ollama, llama.cpp, vLLM) and for coding clients on PATH. What
-    this version cannot run yet is written as a comment.
+    Looks for model servers on the usual loopback ports (Ollama, llama.cpp, vLLM) and for coding clients on PATH
+    (claude, codex, opencode, gemini, qwen), and asks each for its version, its login or its models, never for work.
+    What lacks only a login is written in full, anything else that cannot work yet as a comment, with what it needs.
     """
-    from vibey.engines.registry import known_kinds
     from vibey.services import starter
     from vibey.services.discovery import discover
 
     path = Path(os.environ.get("VIBEY_CONFIG", "").strip() or "vibey.toml").absolute()
-    found, kinds = discover(), known_kinds()
-    starter.write(path, found, kinds, force=force)
-    runnable = [engine for engine in found if starter.is_usable(engine, kinds)]
+    if not force:
+        starter.require_free(path)
+    found = discover(output.slow)
+    starter.write(path, found, force=force)
     if as_json:
-        engines = [
-            {
-                "name": each.name,
-                "kind": each.kind,
-                "where": each.where,
-                "model": each.model,
-                "runnable": each in runnable,
-            }
-            for each in found
-        ]
-        print_json({"path": str(path), "engines": engines})
+        output.print_json({"path": str(path), "engines": [_as_json(each) for each in found]})
         return
     click.echo(f"wrote {path}")
     for engine in found:
-        lacking = "has no model yet" if engine.kind in kinds else f"kind {engine.kind} comes in a later version"
-        remark = "" if engine in runnable else f" ({lacking}: written as a comment)"
-        click.echo(f"  {engine.name:<10} {plain(engine.where)}{remark}")
-    if runnable:
+        _tell(engine)
+    if any(engine.is_usable for engine in found):
         click.echo("next: vibey up")
     else:
-        note("no engine that this version can run was found; any program can be one:")
-        note(f"  make the [engine.agent] block of {path} yours, then run: vibey up")
+        output.note("no engine that can run jobs was found; any program can be one:")
+        output.note(f"  make the [engine.agent] block of {path} yours, then run: vibey up")
+
+
+def _as_json(engine: Found) -> dict[str, Any]:
+    from vibey.services.starter import what_it_needs
+
+    health = engine.health
+    return {
+        "name": engine.name,
+        "kind": engine.kind,
+        "tier": engine.tier,
+        "where": engine.where,
+        "model": engine.model,
+        "version": health.version,
+        "logged_in": health.logged_in,
+        "needs": what_it_needs(engine),
+        "runnable": engine.is_usable,
+    }
+
+
+def _tell(engine: Found) -> None:
+    from vibey.services.starter import what_it_needs
+
+    needed = what_it_needs(engine)
+    health = engine.health
+    lacking = f"no model at {engine.where}" if engine.kind == "openai" and engine.model is None else ""
+    text = ", ".join(word for word in (health.version, health.detail, lacking) if word)
+    state = "ok" if not needed else "warn"
+    written = "" if engine.is_usable else "written as a comment; "
+    output.check_line(f"{state:<4}", state, f"{engine.name}: {text}", written + needed)

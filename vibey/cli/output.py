@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,6 +83,31 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, headed
     for row in rows:
         made.add_row(*(cell(value) for value in row))
     return made
+
+
+def check_line(mark: str, state: str, text: str, fix: str = "") -> None:
+    """Print what was looked at on one line, its mark in the state's colour, and what mends it on another.
+
+    Only a terminal that is too narrow has longer lines folded, under their own beginning.
+    """
+    indent = " " * (len(mark) + 2)
+    click.echo(f"{click.style(mark, fg=STYLES.get(state))}  {_folded(plain(text), indent)}")
+    if fix:
+        click.echo(f"{indent}{_folded(plain(fix), indent)}")
+
+
+def slow(names: Sequence[str]) -> None:
+    """Tell a person at a terminal whom we wait for."""
+    if sys.stderr.isatty():
+        note(f"waiting for {', '.join(names)}")
+
+
+def _folded(text: str, indent: str) -> str:
+    if not sys.stdout.isatty():
+        return text
+    width = max(20, shutil.get_terminal_size().columns - len(indent))
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
+    return f"\n{indent}".join(lines)
 
 
 def cell(value: object) -> Text:

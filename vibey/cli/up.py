@@ -78,9 +78,10 @@ def _step(*, as_json: bool) -> Any:  # noqa: ANN401  what machine.Steps takes
 
 def _checked(*, as_json: bool) -> Any:  # noqa: ANN401  what machine.Steps takes
     def tell(check: Check) -> None:
-        fix = f"; {check.fix}" if check.fix else ""
-        line = output.plain(f"  {MARKS[check.state]} {check.name}: {check.detail}{fix}")
-        click.echo(line, err=as_json)
+        if as_json:
+            output.note(output.plain(f"  {MARKS[check.state]} {check.name}: {check.detail}; {check.fix}".rstrip("; ")))
+        else:
+            output.check_line(f"  {MARKS[check.state]}", check.state, f"{check.name}: {check.detail}", check.fix)
 
     return tell
 

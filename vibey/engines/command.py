@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
-from vibey.domain.effort import Effort, achieved
 from vibey.domain.errors import InvalidInput
 from vibey.engines.contract import Context, Description, EngineConfig, Health, Job, RunSteps
 from vibey.engines.environment import allowed, check_extras
 from vibey.engines.handover import Handover, LastLine, outcome_of
 from vibey.engines.process import find_program
+
+if TYPE_CHECKING:
+    from vibey.domain.effort import Effort
 
 PLACEHOLDERS = ("effort", "model", "run_directory")
 _BRACED = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
@@ -34,10 +37,7 @@ class CommandEngine:
 
     def describe(self) -> Description:
         """The efforts and prices the operator declared."""
-        config = self._config
-        return Description(
-            config.kind, config.capabilities, tuple(sorted(config.efforts)), config.price_in, config.price_out
-        )
+        return Description.declared(self._config)
 
     def doctor(self) -> Health:
         """Whether the program is there and executable; it is not started."""
@@ -54,7 +54,7 @@ class CommandEngine:
     def run(self, job: Job, context: Context) -> RunSteps:
         """Run the program to its end."""
         config = self._config
-        effort = achieved(job.effort, tuple(config.efforts))
+        effort = config.achieved(job.effort)
         argv = command_line(config, effort, str(context.directory))
         handover = Handover.prepare(config, job, context.directory)
         process = handover.spawn(context, argv)

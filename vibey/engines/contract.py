@@ -1,9 +1,10 @@
-"""The contract between Vibey and an engine's adapter. A third party reads this file and nothing else.
+"""The contract between Vibey and an engine's adapter. A third party reads this file and imports `vibey.engines.kit`.
 
 An *engine* is one way of running a job. Its adapter is an object with three methods:
 
 - `describe` says what it can do; it is asked often, must be quick and may not touch the engine.
-- `doctor` looks: installed, version, logged in? It may ask the client for its version, but never takes a slot.
+- `doctor` looks: installed, version, logged in? It may ask the client for its version, but never takes a slot. It is
+  called in a thread of its own and given up after half a minute; what took too long is not held against the engine.
 - `run(job, context)` does the work. It is a generator: it yields `Progress` whenever there is news, and
   *returns* (the value of its StopIteration) exactly one `Outcome`. It raises nothing on purpose: an exception
   is a bug of the adapter and is recorded as Vibey's fault, not the job's and not the engine's.
@@ -18,9 +19,11 @@ has none of this: nobody can stop it. Folder, log and lease renewal come into be
 so an engine that needs none pays for none.
 
 What `run` must do. Treat `job.payload` as data: write it to a file or a stream, never into an argument list,
-an environment or a path. Give the process's end back as one outcome, best with
-`vibey.engines.exits.failure_of_exit`. Let go when told: after a stop, `spawn` raises `RunStopped`, which
-passes through, and what `run` returns is kept only for its cost and tokens.
+an environment or a path; `Handover` does. Give the process's end back as one outcome, best with `outcome_of`.
+Tell tokens and, if the client names it, the cost: in `Progress` as totals so far, in the outcome as the run's. Where
+only tokens are told, the prices described make the cost of them, for the run's limit as well as for the ledger. Let
+go when told: after a stop, `spawn` raises `RunStopped`, which passes through, and what `run` returns is kept only
+for its cost and tokens.
 
 How the kinds are found: built-in ones by name, others through the entry-point group `vibey.engines`, each
 naming a callable `(EngineConfig) -> Engine` (an Engine class with such a constructor is one).
@@ -33,13 +36,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from vibey.domain.effort import Effort, achieved
 from vibey.domain.outcome import Outcome
 
 if TYPE_CHECKING:
     from decimal import Decimal
     from pathlib import Path
-
-    from vibey.domain.effort import Effort
 
 DEFAULT_AUTHOR = "vibey <vibey@localhost>"
 
@@ -80,6 +82,14 @@ class EngineConfig:
     workspace_author: str = DEFAULT_AUTHOR
     checks: Mapping[str, Check] = field(default_factory=dict)
 
+    def achieved(self, asked: Effort) -> Effort:
+        """The effort a job that asks for this one really gets."""
+        return achieved(asked, tuple(self.efforts))
+
+    def arguments(self, asked: Effort) -> tuple[str, ...]:
+        """What the operator adds to the arguments for the effort a job asks for."""
+        return self.efforts.get(self.achieved(asked), ())
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -111,21 +121,32 @@ class Description:
     price_out: Decimal | None = None
     stall_seconds: float | None = None
 
+    @classmethod
+    def declared(cls, config: EngineConfig, stall_seconds: float | None = None) -> Description:
+        """What the operator declared: capabilities, efforts and prices."""
+        efforts = tuple(sorted(config.efforts))
+        return cls(config.kind, config.capabilities, efforts, config.price_in, config.price_out, stall_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a doctor found. None for a login means there is none to have; `fix` is what a person should do."""
+    """What a doctor found. None for a login means there is none to have; `fix` is what a person should do.
+
+    `late`: there was no answer in time, so that nothing is known. It is told, but does not take the engine out of
+    service: a slow look must never turn local work into paid work.
+    """
 
     installed: bool
     version: str | None = None
     logged_in: bool | None = None
     detail: str = ""
     fix: str = ""
+    late: bool = False
 
     @property
     def good(self) -> bool:
         """Whether a run may be tried."""
-        return self.installed and self.logged_in is not False
+        return self.installed and self.logged_in is not False and not self.late
 
 
 @dataclass(frozen=True, slots=True)

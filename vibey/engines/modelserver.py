@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import one_line
 from vibey.engines.contract import Health
+from vibey.engines.kept import Kept
 from vibey.engines.refusal import message_of
 from vibey.engines.stream import masked
 from vibey.engines.web import below, connected
@@ -19,7 +18,6 @@ from vibey.engines.web import below, connected
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KEPT_SECONDS = 60.0
 PATIENCE_SECONDS = 3.0
 _LARGEST_LISTING = 4 * 1024 * 1024
 _SHOWN = 5
@@ -27,8 +25,7 @@ _SHOWN = 5
 _LISTS_ALL = frozenset({"library", "vllm"})
 _VERSION_PATHS = ("/api/version", "/version")
 
-_found: dict[tuple[str, str, str], tuple[float, Health]] = {}
-_lock = threading.Lock()
+_kept = Kept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +46,15 @@ class _Answer:
 
 def look(name: str, base_url: str, model: str, key: str, environment: Mapping[str, str]) -> Health:
     """The health of engine `name`'s server; what was found less than a minute ago is not asked for again."""
-    at = (base_url, model, key)
-    now = time.monotonic()
-    with _lock:
-        kept = _found.get(at)
-    if kept is not None and now - kept[0] < KEPT_SECONDS:
-        return kept[1]
-    health = _look(_Server(name, base_url, model, key, environment))
-    with _lock:
-        _found[at] = (now, health)
-    return health
+    return _kept.health((base_url, model, key), lambda: _look(_Server(name, base_url, model, key, environment)))
 
 
 def _look(server: _Server) -> Health:
     try:
         answer = _get(server, below(server.base_url, "/models"), with_key=True)
+    except TimeoutError:
+        detail = f"{server.base_url}: no answer within {PATIENCE_SECONDS:g} s"
+        return Health(installed=True, late=True, detail=detail, fix="see whether the server hangs, by its log")
     except (OSError, http.client.HTTPException) as error:
         detail = one_line(f"{server.base_url}: {str(error) or type(error).__name__}")
         fix = f"start the model server, or correct engine.{server.name}.base_url"
@@ -93,10 +84,12 @@ def _listed(server: _Server, answer: _Answer) -> Health:
     detail = one_line(f"model {server.model} is not among those listed: {shown or 'none'}")
     # Without any model nothing says whose list it is; only Ollama starts that way.
     if owners & _LISTS_ALL or not names:
-        pull = "library" in owners or not names
-        fix = f"run: ollama pull {server.model}" if pull else f"set engine.{server.name}.model to one of them"
+        pull = f"run: ollama pull {server.model}" if "library" in owners or not names else ""
+        choose = f"set engine.{server.name}.model to one of them" if names else ""
+        fix = "; or ".join(way for way in (pull, choose) if way)
         return Health(installed=False, version=version, logged_in=login, detail=detail, fix=fix)
-    return Health(installed=True, version=version, logged_in=login, detail=detail)
+    fix = f"set engine.{server.name}.model to one of them, unless the server knows it by another name"
+    return Health(installed=True, version=version, logged_in=login, detail=detail, fix=fix)
 
 
 def _models(text: str) -> tuple[list[str] | None, set[str]]:

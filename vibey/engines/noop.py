@@ -16,10 +16,7 @@ class NoopEngine:
 
     def describe(self) -> Description:
         """What the operator declared."""
-        config = self._config
-        return Description(
-            config.kind, config.capabilities, tuple(sorted(config.efforts)), config.price_in, config.price_out
-        )
+        return Description.declared(self._config)
 
     def doctor(self) -> Health:
         """Always well."""

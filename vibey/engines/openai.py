@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from vibey.domain.effort import achieved
 from vibey.domain.errors import InvalidInput
-from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
+from vibey.domain.outcome import Failure, FailureClass, one_line
 from vibey.engines.chat import KEY_VARIABLE, ORDER_VARIABLE, Order
 from vibey.engines.contract import Context, Description, EngineConfig, Health, Job, RunSteps
 from vibey.engines.environment import allowed, check_extras
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 DEFAULT_SILENCE_SECONDS = 600.0
 _OURS = frozenset({"messages", "model", "stream", "stream_options"})
 _LARGEST_KEY = 16 * 1024
-_MILLION = 1_000_000
 
 
 class OpenAIEngine:
@@ -50,17 +47,16 @@ class OpenAIEngine:
 
     def describe(self) -> Description:
         """The efforts and prices the operator declared."""
-        config = self._config
-        return Description(
-            config.kind, config.capabilities, tuple(sorted(config.efforts)), config.price_in, config.price_out
-        )
+        return Description.declared(self._config)
 
     def doctor(self) -> Health:
         """Whether the server lists the model, by `GET /models`; never a completion. Kept for a minute."""
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Health(installed=True, logged_in=False, detail=str(error), fix=f"set {error.field}")
+            return Health(
+                installed=True, logged_in=False, detail=f"no usable key in {error.field}", fix=f"set {error.field}"
+            )
         return look(self._config.name, self._base_url, self._model, key, allowed(os.environ, self._config.env))
 
     def run(self, job: Job, context: Context) -> RunSteps:
@@ -69,7 +65,7 @@ class OpenAIEngine:
             key = key_of(self._config)
         except InvalidInput as error:
             return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
-        effort = achieved(job.effort, tuple(self._config.efforts))
+        effort = self._config.achieved(job.effort)
         silence = self._config.stall_seconds or DEFAULT_SILENCE_SECONDS
         order = Order(self._base_url, self._model, self._fields.get(effort, {}), silence)
         handover = Handover.prepare(self._config, job, context.directory)
@@ -81,15 +77,7 @@ class OpenAIEngine:
             progress = last.take(line)
             if progress is not None:
                 yield progress
-        outcome = outcome_of(process.wait(), "vibey.engines.chat", last.text, handover.report())
-        return self._priced(outcome)
-
-    def _priced(self, outcome: Outcome) -> Outcome:
-        price_in, price_out = self._config.price_in, self._config.price_out
-        if outcome.cost_usd is not None or outcome.tokens_in is None or (price_in is None and price_out is None):
-            return outcome
-        spent = outcome.tokens_in * (price_in or Decimal(0)) + (outcome.tokens_out or 0) * (price_out or Decimal(0))
-        return replace(outcome, cost_usd=spent / _MILLION)
+        return outcome_of(process.wait(), "vibey.engines.chat", last.text, handover.report())
 
 
 def key_of(config: EngineConfig) -> str:

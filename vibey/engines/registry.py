@@ -6,8 +6,9 @@ import importlib
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 
-from vibey.domain.errors import Refused, UnknownName
-from vibey.engines.contract import Engine, EngineConfig
+from vibey.domain.errors import Refused, UnknownName, VibeyError
+from vibey.domain.outcome import one_line
+from vibey.engines.contract import Description, Engine, EngineConfig
 from vibey.engines.workspace import Workspaced
 
 GROUP = "vibey.engines"
@@ -35,10 +36,12 @@ def known_kinds() -> tuple[str, ...]:
 def build(config: EngineConfig) -> Engine:
     """The adapter for this engine.
 
-    Raises UnknownName for a kind nobody provides, Refused for one whose package cannot be loaded,
+    Raises UnknownName for a kind nobody provides, Refused for one whose package cannot be loaded or makes no engine,
     InvalidInput for settings its kind cannot use. A built-in kind cannot be replaced by an installed one.
     """
-    return _builder(config.kind)(config)
+    if config.kind in BUILT_IN:
+        return _loaded(config.kind)(config)
+    return _foreign(config)
 
 
 def equipped(config: EngineConfig) -> Engine:
@@ -46,23 +49,40 @@ def equipped(config: EngineConfig) -> Engine:
     return Workspaced(build(config), config)
 
 
-def _builder(kind: str) -> Builder:
-    if kind in BUILT_IN:
-        module, _, name = BUILT_IN[kind].partition(":")
-        builder: Builder = getattr(importlib.import_module(module), name)
-        return builder
+def _loaded(kind: str) -> Builder:
+    module, _, name = BUILT_IN[kind].partition(":")
+    builder: Builder = getattr(importlib.import_module(module), name)
+    return builder
+
+
+def _foreign(config: EngineConfig) -> Engine:
+    """An engine of an installed kind. Its code is a stranger's: whatever it does, the error names its package."""
     installed = _installed()
-    if kind not in installed:
-        raise UnknownName("engine kind", kind, known_kinds())
+    if config.kind not in installed:
+        raise UnknownName("engine kind", config.kind, known_kinds())
+    point = installed[config.kind]
     try:
-        loaded: Builder = installed[kind].load()
+        builder: Builder = point.load()
     except Exception as error:
-        where = installed[kind].value
-        raise Refused(
-            f"engine kind {kind!r} ({where}) cannot be loaded: {error}",
-            "mend or remove the package that provides it",
-        ) from error
-    return loaded
+        raise _unfit(point, f"cannot be loaded: {error}") from error
+    try:
+        made = builder(config)
+        described: object = made.describe()
+    except VibeyError:
+        raise
+    except Exception as error:
+        raise _unfit(point, f"makes no engine: {type(error).__name__}: {error}") from error
+    lacking = [name for name in ("doctor", "run") if not callable(getattr(made, name, None))]
+    if lacking:
+        raise _unfit(point, f"makes no engine: it has no method {', '.join(lacking)}")
+    if not isinstance(described, Description):
+        raise _unfit(point, f"makes no engine: describe() gives {type(described).__name__}, not a Description")
+    return made
+
+
+def _unfit(point: EntryPoint, what: str) -> Refused:
+    words = f"engine kind {point.name!r} ({point.value}) {one_line(what, 200)}"
+    return Refused(words, "mend or remove the package that provides it")
 
 
 def _installed() -> dict[str, EntryPoint]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_li
 from vibey.engines.context import RunContext
 from vibey.engines.contract import Engine, Job, Progress, Renewal, RunStopped, Stopped, StopReason
 from vibey.engines.moment import Moment
+from vibey.engines.spending import Spending
 from vibey.engines.watch import Limits, Watch
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
         name=f"vibey-run-{job.run_id}",
     )
     context = RunContext(job, directory_root, watch)
-    spending = _Spending(cost_limit_usd, watch, on_progress)
+    spending = Spending(engine.describe(), cost_limit_usd, watch, on_progress)
     try:
         outcome = context.masked(spending.completed(_outcome(engine, job, context, spending)))
         reason = context.ended_for()
@@ -75,7 +75,7 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     return outcome if reason is None else _ended(reason, outcome, context.limits)
 
 
-def _outcome(engine: Engine, job: Job, context: RunContext, spending: _Spending) -> Outcome:
+def _outcome(engine: Engine, job: Job, context: RunContext, spending: Spending) -> Outcome:
     """What the adapter answers; what it does wrong is Vibey's failure."""
     try:
         return _followed(engine, job, context, spending)
@@ -88,7 +88,7 @@ def _outcome(engine: Engine, job: Job, context: RunContext, spending: _Spending)
         return Failure(FailureClass.VIBEY, one_line(detail))
 
 
-def _followed(engine: Engine, job: Job, context: RunContext, spending: _Spending) -> Outcome:
+def _followed(engine: Engine, job: Job, context: RunContext, spending: Spending) -> Outcome:
     steps = engine.run(job, context)
     answer: object = None
     try:
@@ -115,37 +115,3 @@ def _ended(reason: StopReason, outcome: Outcome, limits: Limits) -> Outcome | St
         StopReason.COST_LIMIT: f"stopped: its cost, {cost} USD, is above its limit",
     }[reason]
     return Failure(failure_class, detail, cost_usd=cost, tokens_in=tokens_in, tokens_out=tokens_out)
-
-
-class _Spending:
-    """What a run has cost so far, by its own reports, and the limit it may not pass."""
-
-    def __init__(self, limit: Decimal | None, watch: Watch, on_progress: Callable[[Progress], None] | None) -> None:
-        self._limit = limit
-        self._watch = watch
-        self._on_progress = on_progress
-        self._last = Progress()
-
-    def heard(self, progress: Progress) -> None:
-        """Take in a report; stop the run that costs more than it may."""
-        self._watch.heard()
-        self._last = Progress(
-            progress.text,
-            self._last.cost_usd if progress.cost_usd is None else progress.cost_usd,
-            self._last.tokens_in if progress.tokens_in is None else progress.tokens_in,
-            self._last.tokens_out if progress.tokens_out is None else progress.tokens_out,
-        )
-        if self._limit is not None and self._last.cost_usd is not None and self._last.cost_usd > self._limit:
-            self._watch.stop(StopReason.COST_LIMIT)
-        if self._on_progress is not None:
-            self._on_progress(progress)
-
-    def completed(self, outcome: Outcome) -> Outcome:
-        """The outcome, with what it does not say about cost filled in from the last report."""
-        last = self._last
-        return replace(
-            outcome,
-            cost_usd=last.cost_usd if outcome.cost_usd is None else outcome.cost_usd,
-            tokens_in=last.tokens_in if outcome.tokens_in is None else outcome.tokens_in,
-            tokens_out=last.tokens_out if outcome.tokens_out is None else outcome.tokens_out,
-        )

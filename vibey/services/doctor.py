@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.coordination import server
 from vibey.domain.errors import ServiceUnavailable
-from vibey.services.fleet import examine, look
+from vibey.services import fleet
+from vibey.services.fleet import config_of
 from vibey.services.installation import service_urls
 from vibey.services.views import workers
 from vibey.settings import ProjectPolicy
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vibey.engines.contract import Health
+    from vibey.services.asking import Waiting
     from vibey.services.installation import Installation
 
 LEAST_POSTGRES = 14
@@ -48,8 +50,11 @@ class Check:
         return {"name": self.name, "state": self.state.value, "detail": self.detail, "fix": self.fix}
 
 
-def check(installation: Installation, *, staff: bool = True) -> Iterator[Check]:
-    """Look at everything, one check at a time; without `staff`, not at workers and ticks."""
+def check(installation: Installation, *, staff: bool = True, waiting: Waiting | None = None) -> Iterator[Check]:
+    """Look at everything, one check at a time; without `staff`, not at workers and ticks.
+
+    The engines are looked at all at once and come as they answer; `waiting` is told which of them are slow.
+    """
     database = _postgres(installation)
     yield database
     yield _redis(installation)
@@ -58,7 +63,7 @@ def check(installation: Installation, *, staff: bool = True) -> Iterator[Check]:
         schema = _schema(installation)
         ready = schema.state is State.OK
         yield schema
-    yield from _engines(installation, record=ready)
+    yield from _engines(installation, waiting, is_recorded=ready)
     if ready:
         yield from _fallback(installation, os.environ)
     if ready and staff:
@@ -97,25 +102,29 @@ def _schema(installation: Installation) -> Check:
     return Check("schema", State.OK, f"at {found}")
 
 
-def _engines(installation: Installation, *, record: bool) -> Iterator[Check]:
+def _engines(installation: Installation, waiting: Waiting | None, *, is_recorded: bool) -> Iterator[Check]:
     configured = installation.settings.engine
     if not configured:
         yield Check(
             "engines", State.FAIL, "none is configured", "run: vibey init, or write [engine.NAME] in vibey.toml"
         )
+    found = {}
+    for name, health in fleet.looks((config_of(each) for each in configured.values() if each.enabled), waiting):
+        found[name] = health
+        yield engine_check(name, health)
     for name, engine in configured.items():
         if not engine.enabled:
             yield Check(f"engine {name}", State.OK, "disabled")
-            continue
-        health = examine(installation, [name])[name] if record else look(engine)
-        yield _engine(name, health)
+    if is_recorded:
+        fleet.record(installation, found)
 
 
-def _engine(name: str, health: Health) -> Check:
+def engine_check(name: str, health: Health) -> Check:
+    """What an engine's doctor found, as a check."""
     words = [health.version or "", health.detail]
     found = ", ".join(word for word in words if word)
     if health.good:
-        return Check(f"engine {name}", State.OK, found or "ready")
+        return Check(f"engine {name}", State.WARN if health.fix else State.OK, found or "ready", health.fix)
     trouble = "not logged in" if health.installed else "not installed"
     return Check(f"engine {name}", State.FAIL, found or trouble, health.fix)
 

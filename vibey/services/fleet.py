@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
-from vibey.domain.errors import VibeyError
+from vibey.domain.errors import InvalidInput, Problem, UnknownName, VibeyError
+from vibey.domain.outcome import one_line
 from vibey.engines.contract import Check, EngineConfig, Health
 from vibey.engines.registry import build, equipped
+from vibey.services.asking import answers
 from vibey.settings.facts import engine_facts
+from vibey.settings.values import nearest_name
 from vibey.store import ageing, engines, fleet, ledger, projects
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from vibey.domain.engine import EngineFacts
+    from vibey.services.asking import Waiting
     from vibey.services.installation import Installation
     from vibey.settings import EngineSettings, MemberSettings, PoolSettings, Settings, VerifySettings
     from vibey.store.database import Connection
 
 DEFAULT_PROJECT = "default"
+# Above what any doctor of ours takes with every one of its own limits used up.
+LOOK_SECONDS = 30.0
+LATE_FIX = "see why its doctor hangs; jobs still go to it"
 
 
 def sync(installation: Installation) -> list[str]:
@@ -68,32 +76,66 @@ def config_of(engine: EngineSettings, verify: Mapping[str, VerifySettings] | Non
 
 
 def examine(installation: Installation, names: Iterable[str]) -> dict[str, Health]:
-    """Ask each engine's doctor on this machine and record what it found."""
-    found = {name: look(installation.settings.engine[name]) for name in names}
-    installation.database.run(lambda connection: _record(connection, found))
+    """Ask each engine's doctor on this machine and record what they found."""
+    found = dict(looks(config_of(installation.settings.engine[name]) for name in names))
+    record(installation, found)
     return found
 
 
-def look(engine: EngineSettings) -> Health:
+def looks(engines: Iterable[EngineConfig], waiting: Waiting | None = None) -> Iterator[tuple[str, Health]]:
+    """What each engine's doctor says on this machine: all are asked at once, and the quickest is first.
+
+    One that has not answered after LOOK_SECONDS is late. `waiting` is told who keeps us waiting.
+    """
+    questions = {engine.name: partial(look, engine) for engine in engines}
+    silence = Health(installed=True, late=True, detail=f"no answer within {LOOK_SECONDS:g} s", fix=LATE_FIX)
+    for name, health in answers(questions, LOOK_SECONDS, waiting):
+        yield name, health or silence
+
+
+def look(engine: EngineConfig) -> Health:
     """What an engine's doctor says on this machine; one that cannot even be built here is not installed."""
     try:
-        return equipped(config_of(engine)).doctor()
+        return equipped(engine).doctor()
     except VibeyError as error:
-        return Health(installed=False, detail=str(error), fix=f"correct [engine.{engine.name}]: vibey config check")
+        fix = f"correct [engine.{engine.name}], then run: vibey config check"
+        return Health(installed=False, detail=str(problem_of(engine, error)), fix=fix)
+    except Exception as error:  # noqa: BLE001  (a stranger's kind may fail in any way, and the others are still asked)
+        detail = one_line(f"its doctor broke: {type(error).__name__}: {error}")
+        return Health(installed=False, detail=detail, fix=f"mend the package that provides kind {engine.kind}")
 
 
-def unusable(settings: Settings) -> list[str]:
-    """What is wrong with engines that this version cannot build as they are configured, one line each."""
+def record(installation: Installation, found: Mapping[str, Health]) -> None:
+    """Have the router know what the doctors found; of an engine that did not answer in time nothing is known."""
+    answered = {name: health for name, health in found.items() if not health.late}
+    installation.database.run(lambda connection: _record(connection, answered))
+
+
+def unusable(settings: Settings) -> list[Problem]:
+    """What is wrong with engines that cannot be built here as they are configured, in the words of the settings."""
     problems = []
-    for name, engine in settings.engine.items():
+    for engine in settings.engine.values():
+        config = config_of(engine)
         try:
-            build(config_of(engine))
+            build(config)
         except VibeyError as error:
-            problems.append(f"engine.{name}: {error}")
+            problems.append(problem_of(config, error))
     return problems
 
 
-def _record(connection: Connection, found: dict[str, Health]) -> None:
+def problem_of(engine: EngineConfig, error: VibeyError) -> Problem:
+    """An error of building an engine as the problem of one key of its table."""
+    match error:
+        case InvalidInput():
+            return Problem(error.field, error.value, f"expected {error.expected}")
+        case UnknownName():
+            known = f"unknown kind; known: {', '.join(error.known)}"
+            return Problem(f"engine.{engine.name}.kind", error.name, known, nearest_name(str(error.name), error.known))
+        case _:
+            return Problem(f"engine.{engine.name}.kind", engine.kind, str(error))
+
+
+def _record(connection: Connection, found: Mapping[str, Health]) -> None:
     logins: dict[str, bool] = {}
     for name, health in sorted(found.items()):
         row = engines.SET_HEALTH.first(

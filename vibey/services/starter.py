@@ -1,4 +1,9 @@
-"""Starter: a first vibey.toml for the engines found on this machine, small enough to read whole."""
+"""Starter: a first vibey.toml for the engines found on this machine, small enough to read whole.
+
+An engine that can be named as it was found is written in full, a missing login included: logging in is then all that is
+left to do, and until then `vibey doctor` says so and no job goes there. What could not work by a login alone (a server
+without a model, a program that does not answer) stands as a comment, with what it needs.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +31,43 @@ HEAD = """\
 mode = "auto"
 paid_daily_cap = 10        # paid overflows per UTC day
 paid_fallback = "count"    # paid work without any local engine takes a unit of that cap, too
+
+# How many jobs an engine runs at once: 1 on a local engine, 2 on a paid one, unless this says otherwise.
+# [engines.slots]
+# NAME = 1
 """
 NONE_FOUND = """
-# No engine that this version can run was found here. Any program can be one: it reads the job's payload as JSON on
-# standard input, and exit 0 is success. Make this block yours, then run: vibey up
+# No engine that can run jobs was found here. Any program can be one: it reads the job's payload as JSON on standard
+# input, and exit 0 is success. Make this block yours, then run: vibey up
 #
 # [engine.agent]
 # kind = "command"
 # tier = "local"           # local: your own hardware; paid: a subscription or a metered API
 # argv = ["my-agent", "--stdin"]
 """
+PRICES = "# It names no cost: price_in and price_out, in dollars per million tokens, would make one of its tokens."
+_OTHERS_SHOWN = 5
+_NO_MODEL = {
+    "ollama": "run: ollama pull qwen3-coder (or another model), then: vibey init --force",
+    "llama-cpp": "start llama-server with a model (-m FILE), then: vibey init --force",
+    "vllm": "start it as: vllm serve MODEL, then: vibey init --force",
+}
 
 
-def write(path: Path, found: Sequence[Found], kinds: Sequence[str], *, force: bool) -> str:
+def require_free(path: Path) -> None:
+    """Refused when there is a file already."""
+    if path.exists():
+        raise _taken(path)
+
+
+def write(path: Path, found: Sequence[Found], *, force: bool) -> str:
     """Write a starter file and return its text; Refused when there is one and `force` is off."""
-    text = compose(found, kinds)
+    text = compose(found)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise Refused(f"{path} exists already; nothing was written", "use --force to replace it") from error
+        raise _taken(path) from error
     except OSError as error:
         raise Refused(
             f"{path} cannot be written: {error.strerror}", "name a place of your own with --config"
@@ -54,29 +76,50 @@ def write(path: Path, found: Sequence[Found], kinds: Sequence[str], *, force: bo
     return text
 
 
-def compose(found: Sequence[Found], kinds: Sequence[str]) -> str:
-    """The text of a starter file; engines of a kind not among `kinds` stand in it as comments, with the reason."""
-    blocks = [_block(engine, kinds) for engine in found]
-    if not any(is_usable(engine, kinds) for engine in found):
+def _taken(path: Path) -> Refused:
+    return Refused(f"{path} exists already; nothing was written", "use --force to replace it")
+
+
+def compose(found: Sequence[Found]) -> str:
+    """The text of a starter file; what cannot be used as it was found stands in it as a comment, with what it needs."""
+    blocks = [_block(engine) for engine in found]
+    if not any(engine.is_usable for engine in found):
         blocks.append(NONE_FOUND)
     return HEAD + "".join(blocks)
 
 
-def is_usable(engine: Found, kinds: Sequence[str]) -> bool:
-    """Whether an engine can be configured as it was found: of a kind there is, and with a model if it needs one."""
-    return engine.kind in kinds and (engine.kind != "openai" or engine.model is not None)
+def what_it_needs(engine: Found) -> str:
+    """What a person has to do before this engine can run jobs; empty if nothing."""
+    if engine.kind == "openai" and engine.model is None:
+        return _NO_MODEL.get(engine.name, "give it a model, then: vibey init --force")
+    health = engine.health
+    if not engine.is_usable:
+        return "; ".join(part for part in (health.detail, health.fix) if part)
+    return health.fix if health.logged_in is False else ""
 
 
-def _block(engine: Found, kinds: Sequence[str]) -> str:
-    lines = [f"[engine.{engine.name}]", f"kind = {_text(engine.kind)}", f"tier = {_text(engine.tier)}"]
+def _block(engine: Found) -> str:
+    version = f" {engine.health.version}" if engine.health.version else ""
+    remarks = [f"# Found: {engine.where}{version}"]
+    if needed := what_it_needs(engine):
+        remarks.append(f"# {'Not logged in; ' if engine.is_usable else 'Not yet usable; '}{needed}")
+    if engine.key_variable:
+        remarks.append(f"# Not logged in; it uses the key in ${engine.key_variable}, and its provider bills each job")
+    if engine.others:
+        more = ", ..." if len(engine.others) > _OTHERS_SHOWN else ""
+        remarks.append(f"# Other models there: {', '.join(engine.others[:_OTHERS_SHOWN])}{more}")
+    lines = _keys(engine)
+    written = lines if engine.is_usable else [f"# {line}" for line in lines]
+    return "\n" + "\n".join([*remarks, *written]) + "\n"
+
+
+def _keys(engine: Found) -> list[str]:
+    keys = {"kind": engine.kind, "tier": engine.tier, "account": engine.account}
     if engine.kind == "openai":
-        lines.append(f"base_url = {_text(engine.where)}")
-        lines.append(f"model = {_text(engine.model or 'its name')}")
-    if is_usable(engine, kinds):
-        return "\n" + "\n".join([f"# Found: {engine.where}", *lines]) + "\n"
-    later = f"Kind {_text(engine.kind)} comes in a later version; this one has {', '.join(kinds)}."
-    reason = "It has no model yet; give it one, and name it here." if engine.kind in kinds else later
-    return "\n" + "\n".join([f"# Found: {engine.where}. {reason}", *(f"# {line}" for line in lines)]) + "\n"
+        keys |= {"base_url": engine.where, "model": engine.model or "NAME"}
+    keys["api_key_env"] = engine.key_variable
+    lines = [f"[engine.{engine.name}]", *(f"{key} = {_text(value)}" for key, value in keys.items() if value)]
+    return [*lines, PRICES] if not engine.names_cost else lines
 
 
 def _text(value: str) -> str:

@@ -111,5 +111,5 @@ class ClaudeCodeEngine(ClientEngine):
         hear=hear,
         table=TABLE,
         login=by_status("auth", "status"),
-        login_fix="log in with: claude auth login, as the worker's user; or give a key by api_key_env",
+        login_fix="run: claude auth login, as the workers' user; or set api_key_env",
     )

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
-from vibey.domain.effort import achieved
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import Failure, FailureClass, one_line
 from vibey.engines.clients.descriptor import Client, Setup
 from vibey.engines.clients.health import look
-from vibey.engines.clients.reading import Reading, cost_of, priced
+from vibey.engines.clients.reading import Reading
 from vibey.engines.clients.tap import Tap
 from vibey.engines.contract import (
     Context,
@@ -26,7 +24,6 @@ from vibey.engines.contract import (
     EngineConfig,
     Health,
     Job,
-    Progress,
     RunningProcess,
     RunSteps,
     StopReason,
@@ -60,22 +57,16 @@ class ClientEngine:
 
     def describe(self) -> Description:
         """The efforts and prices the operator declared, and the silence that is taken for a stall."""
-        config = self._config
-        return Description(
-            config.kind,
-            config.capabilities,
-            tuple(sorted(config.efforts)),
-            config.price_in,
-            config.price_out,
-            stall_seconds=STALL_SECONDS,
-        )
+        return Description.declared(self._config, STALL_SECONDS)
 
     def doctor(self) -> Health:
         """Whether the client is there and has a login, by its own short commands; never a question to a model."""
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Health(installed=True, logged_in=False, detail=str(error), fix=f"set {error.field}")
+            return Health(
+                installed=True, logged_in=False, detail=f"no usable key in {error.field}", fix=f"set {error.field}"
+            )
         return look(self.client, self._config, key, allowed(os.environ, self._config.env))
 
     def run(self, job: Job, context: Context) -> RunSteps:
@@ -91,7 +82,7 @@ class ClientEngine:
         tap = Tap()
         folder = context.directory / FOLDER
         passed = allowed(os.environ, self._config.env)
-        extra = self._config.efforts.get(achieved(job.effort, tuple(self._config.efforts)), ())
+        extra = self._config.arguments(job.effort)
         launch = self.client.launch(Setup(self._config, key, extra, folder, tap, passed))
         asked = _written(folder, launch, prompt)
         process = context.spawn(
@@ -107,17 +98,11 @@ class ClientEngine:
                 progress = reading.take(line)
                 guard.look()
                 if progress is not None:
-                    yield self._reported(progress)
+                    yield progress
             ending = process.wait()
         finally:
             guard.end()
-        outcome = reading.outcome(ending, launch.argv[0])
-        return priced(outcome, self._config.price_in, self._config.price_out)
-
-    def _reported(self, progress: Progress) -> Progress:
-        config = self._config
-        cost = cost_of(progress.tokens_in, progress.tokens_out, config.price_in, config.price_out)
-        return progress if progress.cost_usd is not None else replace(progress, cost_usd=cost)
+        return reading.outcome(ending, launch.argv[0])
 
 
 class _Guard:

@@ -103,5 +103,5 @@ class CodexEngine(ClientEngine):
         hear=hear,
         table=TABLE,
         login=by_status("login", "status"),
-        login_fix="log in with: codex login, as the worker's user; or give a key by api_key_env",
+        login_fix="run: codex login, as the workers' user; or set api_key_env",
     )

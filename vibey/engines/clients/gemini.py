@@ -103,5 +103,5 @@ class GeminiEngine(ClientEngine):
         hear=hear,
         table=TABLE,
         login=by_files(".gemini/oauth_creds.json", ".gemini/settings.json"),
-        login_fix="start gemini once as the worker's user and log in; or give a key by api_key_env",
+        login_fix="start gemini once, as the workers' user, to log in; or set api_key_env",
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import one_line
 from vibey.engines.clients.descriptor import Login
 from vibey.engines.contract import EngineConfig, Health
+from vibey.engines.kept import Kept
+from vibey.engines.looking import NoAnswer, late, output_of
 from vibey.engines.process import find_program
 
 if TYPE_CHECKING:
@@ -19,65 +18,35 @@ if TYPE_CHECKING:
 
     from vibey.engines.clients.descriptor import Client
 
-KEPT_SECONDS = 60.0
-PATIENCE_SECONDS = 20.0
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
 
-_found: dict[tuple[object, ...], tuple[float, Health]] = {}
-_lock = threading.Lock()
+_NONE = "not logged in"
+_kept = Kept()
 
 
 def look(client: Client, config: EngineConfig, key: str, environment: Mapping[str, str]) -> Health:
     """The client's health on this machine; what was found less than a minute ago is not looked for again."""
     # Engines of one client share what is found: a worker may serve many, and a look takes a second or two.
     at = (client.kind, bool(key), config.model, tuple(sorted(environment.items())))
-    now = time.monotonic()
-    with _lock:
-        kept = _found.get(at)
-    if kept is not None and now - kept[0] < KEPT_SECONDS:
-        return kept[1]
-    health = _look(client, config, key, environment)
-    with _lock:
-        _found[at] = (now, health)
-    return health
+    return _kept.health(at, lambda: _look(client, config, key, environment))
 
 
 def _look(client: Client, config: EngineConfig, key: str, environment: Mapping[str, str]) -> Health:
     program = find_program(client.binary, environment)
-    install = f"install it, as with: npm install -g {client.package}; it must be on the PATH that jobs get"
+    install = f"run: npm install -g {client.package}; or put it on the workers' PATH"
     if program is None:
-        return Health(installed=False, detail=f"{client.binary} is not an executable on that PATH", fix=install)
-    code, said = output_of((program, "--version"), environment)
-    version = _VERSION.search(said)
-    if code != 0 or version is None:
-        detail = one_line(f"{program} --version: {said or f'exit {code}'}", 200)
-        return Health(installed=False, detail=detail, fix=install)
-    if key:
-        return Health(installed=True, version=version[0], logged_in=True, detail=f"{program}, with a key")
-    login = client.login(program, environment, config)
-    detail = f"{program}{', ' if login.detail else ''}{login.detail}"
-    fix = client.login_fix if login.found is False else ""
-    return Health(installed=True, version=version[0], logged_in=login.found, detail=detail, fix=fix)
-
-
-def output_of(argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[int | None, str]:
-    """Exit code and output of a short look; no code if it could not be had in time."""
+        return Health(installed=False, detail=f"{client.binary} is not an executable on the PATH jobs get", fix=install)
     try:
-        done = subprocess.run(
-            argv,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-            cwd="/",
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"no answer within {PATIENCE_SECONDS:g} s"
-    except OSError as error:
-        return None, error.strerror or str(error)
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+        code, said = output_of((program, "--version"), environment)
+        version = _VERSION.search(said)
+        if code != 0 or version is None:
+            detail = one_line(f"{program} --version: {said or f'exit {code}'}", 200)
+            return Health(installed=False, detail=detail, fix=install)
+        login = Login(found=True, detail="with a key") if key else client.login(program, environment, config)
+    except NoAnswer as silence:
+        return late(silence)
+    fix = client.login_fix if login.found is False else ""
+    return Health(installed=True, version=version[0], logged_in=login.found, detail=login.detail, fix=fix)
 
 
 def by_status(*arguments: str) -> Callable[[str, Mapping[str, str], EngineConfig], Login]:
@@ -86,9 +55,12 @@ def by_status(*arguments: str) -> Callable[[str, Mapping[str, str], EngineConfig
     def ask(program: str, environment: Mapping[str, str], _: EngineConfig) -> Login:
         code, said = output_of((program, *arguments), environment)
         lines = [line for line in said.splitlines() if line.strip() and not line.startswith("WARNING")]
-        if code is None:
-            return Login(None, one_line(said, 100))
-        return Login(code == 0, "logged in" if code == 0 else one_line(lines[-1] if lines else "not logged in", 100))
+        if code == 0:
+            return Login(found=True, detail="logged in")
+        # Some answer with a whole JSON object, of which no line says anything by itself.
+        is_sentence = bool(lines) and not said.rstrip().endswith("}")
+        sentence = one_line(lines[-1], 100) if is_sentence else _NONE
+        return Login(found=False, detail=sentence[0].lower() + sentence[1:])
 
     return ask
 
@@ -99,6 +71,6 @@ def by_files(*names: str) -> Callable[[str, Mapping[str, str], EngineConfig], Lo
     def ask(_: str, environment: Mapping[str, str], __: EngineConfig) -> Login:
         home = Path(environment.get("HOME", "/"))
         found = next((name for name in names if (home / name).is_file()), None)
-        return Login(found is not None, f"login in ~/{found}" if found else "no login found")
+        return Login(found is not None, f"login in ~/{found}" if found else _NONE)
 
     return ask

@@ -124,7 +124,7 @@ def login(_: str, environment: Mapping[str, str], config: EngineConfig) -> Login
     return (
         Login(found=True, detail=f"login for {provider}")
         if isinstance(known, dict) and provider in known
-        else Login(found=None)
+        else Login(found=None, detail="login unknown: its model may need none")
     )
 
 
@@ -139,6 +139,6 @@ class OpencodeEngine(ClientEngine):
         hear=hear,
         table=TABLE,
         login=login,
-        login_fix="log in with: opencode auth login, as the worker's user; or give a key by api_key_env",
+        login_fix="run: opencode auth login, as the workers' user; or set api_key_env",
         needs_model=True,
     )

@@ -74,5 +74,5 @@ class QwenCodeEngine(ClientEngine):
         hear=hear_messages,
         table=TABLE,
         login=by_files(".qwen/oauth_creds.json", ".qwen/settings.json"),
-        login_fix="start qwen once as the worker's user and log in; or give a key by api_key_env",
+        login_fix="start qwen once, as the workers' user, to log in; or set api_key_env",
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_line
@@ -33,7 +32,6 @@ TRIES = 3
 PATIENCE_SECONDS = 30.0
 _LONGEST_ANSWER = LARGEST_RESULT - 4096
 _VIBEYS_OWN = frozenset({69, 75, 78})
-_MILLION = 1_000_000
 
 
 class Reading:
@@ -167,21 +165,6 @@ class Reading:
         plain = replace(ending, code=1) if ending.code in _VIBEYS_OWN else ending
         failure = failure_of_exit(plain, program, self._last_line)
         return None if failure is None else replace(failure, failure_class=FailureClass.ENGINE, capacity_kind=None)
-
-
-def priced(outcome: Outcome, price_in: Decimal | None, price_out: Decimal | None) -> Outcome:
-    """The outcome with its cost by the operator's prices, where the client named none."""
-    cost = cost_of(outcome.tokens_in, outcome.tokens_out, price_in, price_out)
-    return outcome if outcome.cost_usd is not None or cost is None else replace(outcome, cost_usd=cost)
-
-
-def cost_of(
-    tokens_in: int | None, tokens_out: int | None, price_in: Decimal | None, price_out: Decimal | None
-) -> Decimal | None:
-    """Dollars for these tokens at prices per million; None where either is unknown."""
-    if (tokens_in is None and tokens_out is None) or (price_in is None and price_out is None):
-        return None
-    return ((tokens_in or 0) * (price_in or Decimal(0)) + (tokens_out or 0) * (price_out or Decimal(0))) / _MILLION
 
 
 def _better(refusal: Sign, sign: Sign) -> Sign:
