@@ -352,14 +352,6 @@ def test_doctor_finds_what_is_missing(vibey: CommandLine) -> None:
     assert "no live worker serves far, bought" in lacking.out
 
 
-def test_doctor_names_keys_that_do_nothing_yet(vibey: CommandLine) -> None:
-    """A key that this version reads but does not act on is warned of once it is set."""
-    before = {check["name"] for check in vibey("doctor", "--json").json["checks"]}
-    found = vibey("doctor", "--json", VIBEY_ENGINES_FAIR_SHARE="true", VIBEY_ENGINES_PRIORITY_AGE_SECONDS="5").json
-    warned = {check["name"] for check in found["checks"] if check["state"] == "warn"}
-    assert {"engines.fair_share", "engines.priority_age_seconds"} <= warned - before
-
-
 def test_what_is_in_force_and_why(vibey: CommandLine) -> None:
     """`config show` names the source of each key, and hides passwords."""
     rows = vibey("config", "show", "--json", VIBEY_ENGINES_PAID_DAILY_CAP="4").json["settings"]
