@@ -227,7 +227,9 @@ class PlainSimulation:
         heard = outcome.dated(self.now) if isinstance(outcome, Failure) else outcome
         widest = max(each.slots for each in self.engines.values() if each.facts.account == account)
         half_life = self.keys.health_half_life_seconds * 1000
-        self.circuits[account] = settlement.feed(self.circuits[account], heard, self.now, half_life, widest)
+        recheck = self.keys.recheck_seconds * 1000
+        before = self.circuits[account]
+        self.circuits[account] = settlement.feed(before, heard, self.now, half_life, widest, recheck_ms=recheck)
         self._settle(run, outcome)
 
     def _settle(self, run: Run, outcome: Outcome) -> None:

@@ -144,15 +144,21 @@ def cancelled(job: Attempted) -> Settlement:
     return _ended(job, RunState.CANCELLED, JobState.CANCELLED, "cancelled")
 
 
-def feed(circuit: Circuit, outcome: Outcome, now_ms: int, half_life_ms: int, widest: int) -> Circuit:
-    """The account's circuit after this outcome; `widest` is the most slots any of its engines has."""
+def feed(
+    circuit: Circuit, outcome: Outcome, now_ms: int, half_life_ms: int, widest: int, *, recheck_ms: int = 0
+) -> Circuit:
+    """The account's circuit after this outcome; `widest` is the most slots any of its engines has.
+
+    `recheck_ms` above 0 has a reset that is further away than that looked at ahead of its time.
+    """
     if isinstance(outcome, Success):
         return circuit.succeeded(now_ms, half_life_ms, widest)
     if not concerns_circuit(outcome):
         return circuit
     if outcome.capacity_kind is None:
-        return circuit.engine_failed(now_ms, half_life_ms)
-    return circuit.refused(outcome.capacity_kind, outcome.resets_at_ms, now_ms, half_life_ms)
+        return circuit.engine_failed(now_ms, half_life_ms, recheck_ms=recheck_ms)
+    named_ms = outcome.resets_at_ms
+    return circuit.refused(outcome.capacity_kind, named_ms, now_ms, half_life_ms, recheck_ms=recheck_ms)
 
 
 def concerns_circuit(outcome: Outcome) -> bool:

@@ -25,6 +25,7 @@ from vibey.store import engines, jobs, ledger, runs
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
+    from vibey.domain.circuit import Circuit
     from vibey.engines.contract import Stopped
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
@@ -225,11 +226,18 @@ def _tell_account(connection: Connection, installation: Installation, held: Held
         return
     circuit, now_ms, widest = engines.locked_circuit(connection, held.account)
     heard = outcome.dated(now_ms) if isinstance(outcome, Failure) else outcome
-    after = settlement.feed(circuit, heard, now_ms, installation.timing.half_life_ms, widest)
+    timing = installation.timing
+    after = settlement.feed(circuit, heard, now_ms, timing.half_life_ms, widest, recheck_ms=timing.recheck_ms)
     engines.set_circuit(connection, after)
-    if after.open_reason is not circuit.open_reason or after.probe_at_ms != circuit.probe_at_ms:
-        data = {"account": held.account, "open": after.open_reason, "probe_at_ms": after.probe_at_ms}
+    data = _told(after)
+    if data != _told(circuit):
         ledger.append(connection, Event.CIRCUIT_CHANGED, engine=held.job.engine, run=held.run_id, data=data)
+
+
+def _told(circuit: Circuit) -> dict[str, object]:
+    """What the ledger tells of an account's circuit."""
+    known = {} if circuit.resets_at_ms is None else {"resets_at_ms": circuit.resets_at_ms}
+    return {"account": circuit.account, "open": circuit.open_reason, "probe_at_ms": circuit.probe_at_ms, **known}
 
 
 def _keep_warm(installation: Installation, held: Held) -> None:

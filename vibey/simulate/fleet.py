@@ -46,6 +46,7 @@ class Fleet:
     def __init__(self, settings: Settings) -> None:
         declared = engine_facts(settings)
         self._half_life_ms = settings.engines.health_half_life_seconds * 1000
+        self._recheck_ms = settings.engines.recheck_seconds * 1000
         self._poll_ms = settings.engines.slot_poll_seconds * 1000
         self._windows = settings.windows()
         self._tree = root_pool(settings, declared)
@@ -113,7 +114,9 @@ class Fleet:
         if before.is_pristine and not isinstance(outcome, Failure):
             return
         widest = max(each.slots for each in self._engines.values() if each.facts.account == account)
-        self._circuits[account] = settlement.feed(before, heard, now_ms, self._half_life_ms, widest)
+        self._circuits[account] = settlement.feed(
+            before, heard, now_ms, self._half_life_ms, widest, recheck_ms=self._recheck_ms
+        )
         self._changed = True
 
     def instants(self, now_ms: int) -> Iterator[int]:
