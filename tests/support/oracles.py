@@ -139,10 +139,11 @@ class Guard:
     """A circuit told as a story: what is open, why, between which instants the probe is due, and which step is next.
 
     `recheck` is the wait before a reset further away than that is probed ahead of its time, 0 for never; `resets` the
-    reset the provider named, and `ramp` how many slots of each engine are back, None for all.
+    reset the provider named, and `ramp` how many slots of each engine are back, None for all. `jitter` is in percent.
     """
 
     recheck: int = 0
+    jitter: int = 10
     reason: str | None = None
     due: tuple[int, int] | None = None
     step: int = 0
@@ -200,7 +201,7 @@ class Guard:
         pause = steps[min(self.step, len(steps) - 1)] * MINUTE
         self.step += 1
         self.reason = {"engine": "engine_failures", "credits": "credits_exhausted"}.get(event, "window_exhausted")
-        self.due, self.resets, self.ramp = (now + pause, now + pause * 11 // 10), None, None
+        self.due, self.resets, self.ramp = (now + pause, now + pause * (100 + self.jitter) // 100), None, None
         if resets is not None and resets > now:
             self._await(resets, now)
         elif resets is not None:
