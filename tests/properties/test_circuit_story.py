@@ -60,7 +60,7 @@ def granted(happenings: Sequence[Happening], slots: dict[str, int], recheck: int
             line |= {"event": "fail", "value": what, "resets_in": value}
         lines.append(json.dumps(line))
     out: list[str] = []
-    simulate(settings, parse(lines, "drawn", tables["engine"], set()), out.append)
+    simulate(settings, parse(lines, "drawn", slots, set()), out.append)
     told = [json.loads(line) for line in out]
     return [(round(line["at"] * 1000), int(line["job"]), line["engine"]) for line in told if line["engine"]]
 

@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 
 Granted = tuple[int, int, str]
 """An instant in seconds, a job's number, and the engine it went to."""
-MAX_REFUNDS = 5
 
 
 @dataclass
 class Going:
-    """A run under way; `verdict` is how it ends, None for well."""
+    """A run under way; `verdict` is how it ends and the wait it is told, None for well."""
 
     job: int
     engine: str
     ends: int
-    verdict: str | None
+    verdict: tuple[str, int] | None
     is_probe: bool
 
 
@@ -64,7 +63,7 @@ class Account:
         self.queue.remove(job)
         verdict = self.ill.get(engine)
         ends = now if verdict else now + self.seconds[job] * 1000
-        self.going.append(Going(job, engine, ends, verdict and verdict[0], self.guard.phase(now) == "half_open"))
+        self.going.append(Going(job, engine, ends, verdict, self.guard.phase(now) == "half_open"))
 
     def end(self, now: int) -> None:
         """Whoever is done ends, in the order they began; a job that failed is queued again, in its place."""
@@ -73,7 +72,8 @@ class Account:
             if run.verdict is None:
                 self.guard.hear("success", now, None, max(self.slots.values()))
             else:
-                self.guard.hear(run.verdict, now, now + self.ill[run.engine][1])
+                failure, resets = run.verdict
+                self.guard.hear(failure, now, now + resets)
                 self.queue = sorted([*self.queue, run.job])
 
     def fall_ill(self, now: int, engine: str, failure: str, resets: int) -> None:
@@ -81,7 +81,7 @@ class Account:
         self.ill[engine] = failure, resets
         for run in self.going:
             if run.engine == engine:
-                run.ends, run.verdict = now, run.verdict or failure
+                run.ends, run.verdict = now, run.verdict or (failure, resets)
 
     def recover(self, engine: str) -> None:
         """It is well again; and a person who sees to an engine sees to the login, too."""
