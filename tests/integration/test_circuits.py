@@ -12,13 +12,13 @@ import pytest
 from tests.support.chat_server import ChatServer, Reply
 from tests.support.installation import Bench, noop
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
-from vibey.services import views
+from vibey.services import control, views
 from vibey.services.explain import explain
 from vibey.services.fleet import examine
 from vibey.services.route import route, run_pass
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
-from vibey.services.tick import tick
+from vibey.services.tick import reap, tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,3 +236,40 @@ def test_a_good_doctor_closes_what_a_refused_login_opened_and_nothing_else(
     assert route(bench.installation, "main") == 3
     _end(bench, CRASH)
     assert _account(bench, "open_reason") == (None,), "one crash is not the third in a row"
+
+
+def test_looks_ahead_of_a_reset_cost_the_job_nothing(open_bench: Callable[..., Bench]) -> None:
+    """Ten refusals, more than a job is ever refunded, and it has used no attempt and one refund: the first's."""
+    bench = open_bench(engine={"a": noop(account="x")}, engines={"recheck_seconds": 600})
+    bench.enqueue()
+    for _ in range(11):
+        assert route(bench.installation, "main") == 1
+        _end(bench, Failure(FailureClass.CAPACITY, "spent", CapacityKind.WINDOW, resets_in_ms=HOURS_5 * 1000))
+        _until_probe(bench)
+    assert bench.rows("select state, attempt, refunds from jobs") == [("queued", 0, 1)]
+    assert bench.value("select probes from accounts") == 1
+
+
+@pytest.mark.parametrize("ending", ["work", "cancelled", "lost"])
+def test_a_probe_that_says_nothing_of_its_account_makes_way_for_another(
+    open_bench: Callable[..., Bench], ending: str
+) -> None:
+    """The job's own fault, a cancel before the start, a dead worker: the circuit is as it was, and one more may try."""
+    bench = open_bench(engine=SHARED, engines={"slots": {"a": 2, "b": 2}, "lease_seconds": 3})
+    bench.enqueue(9)
+    bench.rows("update accounts set open_reason = 'credits_exhausted', probes = 2, probe_at = clock_timestamp()")
+    before = _account(bench, "open_reason", "probes", "failures_in_a_row")
+    assert route(bench.installation, "main") == 1
+    ((run, token, _),) = bench.live()
+    if ending == "work":
+        _end(bench, Failure(FailureClass.WORK, "exit 1"))
+    elif ending == "cancelled":
+        control.cancel(bench.installation, bench.value(f"select job_id from runs where id = {run}"))
+    else:
+        assert _start(bench.installation, run, token) is not None
+        assert route(bench.installation, "main") == 0
+        bench.let_time_pass(60)
+        bench.judge_leases()
+        assert reap(bench.installation) == (1, 0)
+    assert _account(bench, "open_reason", "probes", "failures_in_a_row") == before
+    assert [route(bench.installation, "main") for _ in range(2)] == [1, 0]

@@ -73,7 +73,9 @@ class Account:
                 self.guard.hear("success", now, None, max(self.slots.values()))
             else:
                 failure, resets = run.verdict
-                self.guard.hear(failure, now, now + resets)
+                known = self.guard.resets
+                asks_early = self.guard.phase(now) == "half_open" and known is not None and known > now
+                self.guard.hear(failure, now, known if asks_early else now + resets)
                 self.queue = sorted([*self.queue, run.job])
 
     def fall_ill(self, now: int, engine: str, failure: str, resets: int) -> None:

@@ -15,7 +15,8 @@ whose reset is known and further away than that is probed every `recheck_ms`, an
 Such an early probe is a probe like any other, except when it fails: as the account was expected back only later, that
 is no step of the schedule. A reset named by the refused early probe is the provider's newest word and replaces the one
 known; an early probe that crashed, or was refused without a reset still to come, leaves that as it was. Only spent
-credits and a refused login, which have no clock, end the wait for the reset. `resets_at_ms` is the reset while it is
+credits and a refused login, which have no clock, end the wait for the reset. The job that was refused early does not
+pay for it (see `settlement`). `resets_at_ms` is the reset while it is
 known; without a recheck `probe_at_ms` is the same.
 
 While it is open, whatever fails there was begun before. Such a straggler is no probe: it takes no step of the
