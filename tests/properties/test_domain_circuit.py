@@ -34,17 +34,20 @@ def outcome(event: str, resets_at: int | None = None) -> Outcome:
     return Failure(FailureClass.CAPACITY, event, CapacityKind(event), resets_at_ms=resets_at)
 
 
-@given(happenings)
-def test_a_circuit_follows_its_story(history: list[tuple[str, int, int | None]]) -> None:
+@given(happenings, st.sampled_from([0, 0, 1000, 12 * 60_000, 3_600_000]), st.integers(1, 4))
+def test_a_circuit_follows_its_story(history: list[tuple[str, int, int | None]], recheck: int, widest: int) -> None:
     """At any instant, after any history, it is closed, open or half-open as told, for the reason told."""
-    circuit, guard, now = Circuit("a"), oracles.Guard(), 1_700_000_000_000
+    circuit, guard, now = Circuit("a"), oracles.Guard(recheck), 1_700_000_000_000
     for event, pause, reset in history:
         now += pause
         if guard.phase(now) is None and guard.due is not None:
             now = guard.due[1]
         resets_at = None if reset is None else now + reset
-        guard.hear(event, now, resets_at)
-        circuit = feed(circuit, outcome(event, resets_at), now, HALF_LIFE, 1)
+        if guard.due is not None and resets_at is not None and guard.due[0] <= resets_at <= guard.due[1]:
+            resets_at = guard.due[1] + 1
+        guard.hear(event, now, resets_at, widest)
+        circuit = feed(circuit, outcome(event, resets_at), now, HALF_LIFE, widest, recheck_ms=recheck)
+        assert (circuit.resets_at_ms, circuit.ramp) == (guard.resets, guard.ramp)
         assert (circuit.open_reason.value if circuit.open_reason else None) == guard.reason
         assert circuit.failures_in_a_row == guard.in_a_row
         assert circuit.probes == guard.step

@@ -62,6 +62,7 @@ policies = st.fixed_dictionaries(
         "paid_daily_cap_scope": st.sampled_from(["project", "installation"]),
         "paid_fallback": st.sampled_from(["allow", "count", "never"]),
         "slot_poll_seconds": st.sampled_from([1, 30]),
+        "recheck_seconds": st.sampled_from([0, 0, 900, 1800]),
         "auto_min_sessions": st.sampled_from([1, 5]),
         "session_ttl_seconds": st.sampled_from([10, 3600]),
         "max_attempts": st.sampled_from([2, 7]),

@@ -77,6 +77,7 @@ class Bench:
         query(self.url, f"update runs set lease_expires_at = lease_expires_at - {age}, sent_at = sent_at - {age}")
         query(self.url, f"update jobs set not_before = not_before - {age}, deadline_at = deadline_at - {age}")
         query(self.url, f"update accounts set probe_at = probe_at - {age}, failure_at = failure_at - {age}")
+        query(self.url, f"update accounts set resets_at = resets_at - {age}")
         query(self.url, f"update engines set busy_until = busy_until - {age}")
 
     def judge_leases(self) -> None:

@@ -6,6 +6,7 @@ line is then as late as it can be known to have lived. The job's payload says wh
 
 - `seconds`: how long to work (default 0);
 - `gate`: a file to wait for before it ends;
+- `needs`: a file without which it dies at once, by its own hand, as a program that crashes does;
 - `family`: start a child in a session of its own that ignores TERM, and ignore TERM too;
 - `kill`: `holder` kills the worker's process that holds the run, `guard` the supervisor between them.
 """
@@ -60,6 +61,8 @@ def main(log: str, engine: str) -> None:
     payload = job["payload"]
     labour = Labour(log, engine, job)
     labour.say("start")
+    if "needs" in payload and not os.path.exists(payload["needs"]):  # noqa: PTH110  (as above)
+        os.kill(os.getpid(), signal.SIGKILL)
     if payload.get("family"):
         _raise_family(labour)
     if "kill" in payload:

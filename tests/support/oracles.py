@@ -136,12 +136,20 @@ def fidelity(asked: int, offered: Sequence[int]) -> Fraction:
 
 @dataclass
 class Guard:
-    """A circuit told as a story: what is open, why, between which instants the probe is due, and which step is next."""
+    """A circuit told as a story: what is open, why, between which instants the probe is due, and which step is next.
 
+    `recheck` is the wait before a reset further away than that is probed ahead of its time, 0 for never; `resets` the
+    reset the provider named, and `ramp` how many slots of each engine are back, None for all. `jitter` is in percent.
+    """
+
+    recheck: int = 0
+    jitter: int = 10
     reason: str | None = None
     due: tuple[int, int] | None = None
     step: int = 0
     in_a_row: int = 0
+    resets: int | None = None
+    ramp: int | None = None
 
     def phase(self, now: int) -> str | None:
         """The phase at an instant; None while the probe's jitter leaves it undecided."""
@@ -151,30 +159,53 @@ class Guard:
             return "open"
         return "half_open" if now >= self.due[1] else None
 
-    def hear(self, event: str, now: int, resets_at: int | None = None) -> None:
+    def hear(self, event: str, now: int, resets_at: int | None = None, widest: int = 1) -> None:
         """Take in `success`, `engine`, `window`, `credits` or `login`, at an instant whose phase is decided."""
         if event == "success":
-            self.reason, self.due, self.step, self.in_a_row = None, None, 0, 0
+            self._close(widest)
             return
-        phase = self.phase(now)
+        phase, resets = self.phase(now), resets_at if event == "window" else None
         self.in_a_row += 1
         if event == "login":
-            self.reason, self.due = "login_failed", None
+            self.reason, self.due, self.resets, self.ramp = "login_failed", None, None, None
         elif phase == "open":
-            if event == "window" and resets_at is not None and self.due is not None and resets_at > self.due[1]:
-                self.reason, self.due = "window_exhausted", (resets_at, resets_at)
+            self._straggle(now, resets)
+        elif phase == "half_open" and self.resets is not None and self.resets > now and event != "credits":
+            self._await(resets if resets is not None and resets > now else self.resets, now)
         elif event != "engine" or phase == "half_open" or self.in_a_row >= 3:
-            self._open(event, now, resets_at)
+            self._open(event, now, resets)
 
-    def _open(self, event: str, now: int, resets_at: int | None) -> None:
+    def _close(self, widest: int) -> None:
+        back = 1 if self.reason is not None else None if self.ramp is None else self.ramp + 1
+        self.ramp = None if back is None or back >= widest else back
+        self.reason, self.due, self.step, self.in_a_row, self.resets = None, None, 0, 0, None
+
+    def _await(self, resets: int, now: int) -> None:
+        soon = min(resets, now + self.recheck) if self.recheck else resets
+        self.reason, self.due, self.resets, self.ramp = "window_exhausted", (soon, soon), resets, None
+
+    def _straggle(self, now: int, resets: int | None) -> None:
+        if resets is None or self.due is None:
+            return
+        before, known = self.due, self.due[1] if self.resets is None else self.resets
+        if resets <= known:
+            return
+        is_early = self.resets is not None and before[1] < self.resets
+        self._await(resets, now)
+        assert self.due is not None
+        later = max(before[0], self.due[0]), max(before[1], self.due[1])
+        self.due = before if is_early else later
+
+    def _open(self, event: str, now: int, resets: int | None) -> None:
         steps = [5, 10, 20, 30] if event == "engine" else [10, 20, 30]
         pause = steps[min(self.step, len(steps) - 1)] * MINUTE
         self.step += 1
         self.reason = {"engine": "engine_failures", "credits": "credits_exhausted"}.get(event, "window_exhausted")
-        self.due = (now + pause, now + pause * 11 // 10)
-        if event == "window" and resets_at is not None:
-            soon = resets_at if resets_at > now else now + MINUTE
-            self.due = (soon, soon)
+        self.due, self.resets, self.ramp = (now + pause, now + pause * (100 + self.jitter) // 100), None, None
+        if resets is not None and resets > now:
+            self._await(resets, now)
+        elif resets is not None:
+            self.due = now + MINUTE, now + MINUTE
 
 
 def atoms(value: object) -> Iterator[object]:

@@ -227,10 +227,16 @@ class PlainSimulation:
         heard = outcome.dated(self.now) if isinstance(outcome, Failure) else outcome
         widest = max(each.slots for each in self.engines.values() if each.facts.account == account)
         half_life = self.keys.health_half_life_seconds * 1000
-        self.circuits[account] = settlement.feed(self.circuits[account], heard, self.now, half_life, widest)
-        self._settle(run, outcome)
+        recheck = self.keys.recheck_seconds * 1000
+        before = self.circuits[account]
+        expected = before.early_for(self.now)
+        if isinstance(heard, Failure) and heard.resets_at_ms is not None and expected is not None:
+            heard = replace(heard, resets_at_ms=expected)
+        self.circuits[account] = settlement.feed(before, heard, self.now, half_life, widest, recheck_ms=recheck)
+        early = settlement.concerns_circuit(outcome) and expected is not None
+        self._settle(run, outcome, early=early)
 
-    def _settle(self, run: Run, outcome: Outcome) -> None:
+    def _settle(self, run: Run, outcome: Outcome, *, early: bool) -> None:
         job = run.job
         attempted = Attempted(
             job.number,
@@ -243,7 +249,8 @@ class PlainSimulation:
             job.avoided,
             job.affinity,
         )
-        settled = settlement.settle(attempted, outcome, backoff_ms=self.keys.retry_backoff_seconds * 1000)
+        backoff = self.keys.retry_backoff_seconds * 1000
+        settled = settlement.settle(attempted, outcome, backoff_ms=backoff, early=early)
         if settled.release:
             run.unit = None
         if settled.job_state is JobState.SUCCEEDED:

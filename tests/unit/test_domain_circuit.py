@@ -173,3 +173,149 @@ def test_without_jitter_a_probe_comes_at_its_minute() -> None:
     assert failed(closed, 3).probe_at_ms == NOW + 5 * MINUTE
     assert closed.refused(CapacityKind.CREDITS, None, NOW, HALF_LIFE).probe_at_ms == NOW + 10 * MINUTE
     assert {failed(Circuit(name), 3).probe_at_ms for name in "abcdef"} != {NOW + 5 * MINUTE}
+
+
+HOUR = 60 * MINUTE
+RECHECK = 30 * MINUTE
+SPENT = CLOSED.refused(CapacityKind.WINDOW, NOW + 5 * HOUR, NOW, HALF_LIFE, recheck_ms=RECHECK)
+
+
+def looked(
+    circuit: Circuit, kind: CapacityKind | None, resets_at: int | None = None, recheck: int = RECHECK
+) -> Circuit:
+    """The circuit after its next probe came at its instant and failed like this."""
+    assert circuit.probe_at_ms is not None
+    if kind is None:
+        return circuit.engine_failed(circuit.probe_at_ms, HALF_LIFE, recheck_ms=recheck)
+    return circuit.refused(kind, resets_at, circuit.probe_at_ms, HALF_LIFE, recheck_ms=recheck)
+
+
+def waits(circuit: Circuit) -> tuple[OpenReason | None, float | None, float | None]:
+    """Why it is open, and the hours from NOW until its probe and its reset."""
+    probe, reset = circuit.probe_at_ms, circuit.resets_at_ms
+    return (
+        circuit.open_reason,
+        None if probe is None else (probe - NOW) / HOUR,
+        None if reset is None else (reset - NOW) / HOUR,
+    )
+
+
+def test_a_reset_is_looked_at_ahead_of_its_time_again_and_again_but_never_after_it() -> None:
+    """Five hours by thirty minutes: nine early probes, the tenth at the reset; none of the early ones is a step."""
+    circuit, instants = SPENT, []
+    for _ in range(9):
+        instants.append(waits(circuit)[1])
+        circuit = looked(circuit, CapacityKind.WINDOW)
+        assert (circuit.probes, circuit.resets_at_ms) == (1, NOW + 5 * HOUR)
+    assert instants == [0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5]
+    assert waits(circuit) == (OpenReason.WINDOW_EXHAUSTED, 5, 5)
+    refused_at_reset = looked(circuit, CapacityKind.WINDOW)
+    assert (refused_at_reset.probes, refused_at_reset.resets_at_ms) == (2, None)
+    minutes = ((refused_at_reset.probe_at_ms or 0) - NOW - 5 * HOUR) / MINUTE
+    assert 20 <= minutes <= 22
+
+
+@pytest.mark.parametrize(
+    ("away", "recheck", "probe"),
+    [(300, 0, 300), (300, 30, 30), (300, 299, 299), (300, 300, 300), (300, 301, 300), (20, 30, 20)],
+)
+def test_only_a_reset_further_away_than_the_recheck_is_looked_at_early(away: int, recheck: int, probe: int) -> None:
+    """In minutes; 0 is off."""
+    opened = CLOSED.refused(CapacityKind.WINDOW, NOW + away * MINUTE, NOW, HALF_LIFE, recheck_ms=recheck * MINUTE)
+    assert opened.probe_at_ms == NOW + probe * MINUTE
+    assert opened.phase(NOW + probe * MINUTE - 1) is Phase.OPEN
+    assert opened.phase(NOW + probe * MINUTE) is Phase.HALF_OPEN
+
+
+@pytest.mark.parametrize("kind", [CapacityKind.CREDITS, CapacityKind.LOGIN, CapacityKind.WINDOW, None])
+def test_a_recheck_is_for_known_resets_alone(kind: CapacityKind | None) -> None:
+    """Credits, logins, failures, and windows without a reset keep their schedule whatever the recheck is."""
+    opened = failed(CLOSED, 2)
+    plain = failed(opened, 1) if kind is None else refused(opened, kind)
+    early = (
+        opened.engine_failed(NOW, HALF_LIFE, recheck_ms=MINUTE)
+        if kind is None
+        else opened.refused(kind, None, NOW, HALF_LIFE, recheck_ms=MINUTE)
+    )
+    assert early == plain
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "expected"),
+    [
+        (CapacityKind.WINDOW, None, (OpenReason.WINDOW_EXHAUSTED, 1, 5)),
+        (CapacityKind.WINDOW, 0.25, (OpenReason.WINDOW_EXHAUSTED, 1, 5)),
+        (CapacityKind.WINDOW, 0.75, (OpenReason.WINDOW_EXHAUSTED, 0.75, 0.75)),
+        (CapacityKind.WINDOW, 3, (OpenReason.WINDOW_EXHAUSTED, 1, 3)),
+        (CapacityKind.WINDOW, 9, (OpenReason.WINDOW_EXHAUSTED, 1, 9)),
+        (None, None, (OpenReason.WINDOW_EXHAUSTED, 1, 5)),
+        (CapacityKind.LOGIN, 9, (OpenReason.LOGIN_FAILED, None, None)),
+    ],
+)
+def test_what_an_early_probe_s_failure_says(
+    kind: CapacityKind | None, named: float | None, expected: tuple[OpenReason, float | None, float | None]
+) -> None:
+    """Half an hour in: the newest reset still to come counts, else the one known; no step is taken either way."""
+    after = looked(SPENT, kind, None if named is None else NOW + int(named * HOUR))
+    assert waits(after) == expected
+    assert after.probes == SPENT.probes
+    assert after.failures_in_a_row == 2
+
+
+def test_an_early_probe_that_finds_the_credits_spent_has_no_clock_left() -> None:
+    """Which is a new reason to be open, and so the next step of the schedule."""
+    after = looked(SPENT, CapacityKind.CREDITS, NOW + 9 * HOUR)
+    assert (after.open_reason, after.resets_at_ms, after.probes) == (OpenReason.CREDITS_EXHAUSTED, None, 2)
+    assert 20 * MINUTE <= (after.probe_at_ms or 0) - NOW - RECHECK <= 22 * MINUTE
+
+
+def test_a_recheck_turned_off_ends_with_the_next_refusal() -> None:
+    """The probe that was to come still does; after it only the reset counts. Turned on again, it begins anew."""
+    assert waits(looked(SPENT, CapacityKind.WINDOW, recheck=0)) == (OpenReason.WINDOW_EXHAUSTED, 5, 5)
+
+
+@pytest.mark.parametrize("kind", [None, CapacityKind.CREDITS, CapacityKind.WINDOW])
+@pytest.mark.parametrize("named", [None, 0.2, 2, 5])
+def test_a_straggler_leaves_an_early_probe_and_its_reset(kind: CapacityKind | None, named: float | None) -> None:
+    """Whatever it says short of a later reset."""
+    now, reset = NOW + 10 * MINUTE, None if named is None else NOW + int(named * HOUR)
+    if kind is None:
+        after = SPENT.engine_failed(now, HALF_LIFE, recheck_ms=RECHECK)
+    else:
+        after = SPENT.refused(kind, reset, now, HALF_LIFE, recheck_ms=RECHECK)
+    assert (waits(after), after.probes) == (waits(SPENT), 1)
+
+
+def test_stragglers_that_name_ever_later_resets_do_not_put_off_the_early_probe() -> None:
+    """Each lengthens the wait for the reset; the probe in half an hour still comes in half an hour."""
+    circuit = SPENT
+    for minute in range(1, 30):
+        now = NOW + minute * MINUTE
+        circuit = circuit.refused(CapacityKind.WINDOW, now + 5 * HOUR, now, HALF_LIFE, recheck_ms=RECHECK)
+    assert waits(circuit) == (OpenReason.WINDOW_EXHAUSTED, 0.5, 5 + 29 / 60)
+
+
+@pytest.mark.parametrize(("recheck", "probe"), [(0, 600), (3, 6), (30, 31), (700, 600)])
+def test_a_straggler_s_reset_is_looked_at_early_but_not_sooner_than_the_probe_was(recheck: int, probe: int) -> None:
+    """An account open for its failures, whose probe comes at six minutes, hears at one that its window is spent."""
+    opened = replace(failed(CLOSED, 3), probe_at_ms=NOW + 6 * MINUTE)
+    now, reset = NOW + MINUTE, NOW + 600 * MINUTE
+    after = opened.refused(CapacityKind.WINDOW, reset, now, HALF_LIFE, recheck_ms=recheck * MINUTE)
+    assert (after.open_reason, after.resets_at_ms) == (OpenReason.WINDOW_EXHAUSTED, reset)
+    assert after.probe_at_ms == NOW + probe * MINUTE
+
+
+@pytest.mark.parametrize(
+    "opened", [SPENT, refused(CLOSED, CapacityKind.CREDITS), refused(CLOSED, CapacityKind.LOGIN), failed(CLOSED, 3)]
+)
+def test_any_success_closes_at_once(opened: Circuit) -> None:
+    """Also that of a run begun before, long ahead of any probe; nothing of the reset is left, and the ramp begins."""
+    closed = opened.succeeded(NOW + 1, HALF_LIFE, 3)
+    assert closed.phase(NOW + 1) is Phase.CLOSED
+    assert (closed.probe_at_ms, closed.resets_at_ms, closed.probes, closed.ramp) == (None, None, 0, 1)
+
+
+def test_a_refused_login_ends_a_ramp() -> None:
+    """As whatever else opens the circuit does."""
+    ramped = replace(CLOSED, ramp=2)
+    assert refused(ramped, CapacityKind.LOGIN).ramp is None

@@ -69,6 +69,17 @@ def test_the_last_attempt_fails_the_job(failure: Failure) -> None:
     assert ended.reason.endswith("(attempt 7 of 7)")
 
 
+@pytest.mark.parametrize("failure", CAPACITY, ids=name_of)
+@pytest.mark.parametrize("refunds", [0, 5])
+def test_a_look_ahead_of_a_reset_costs_the_job_nothing(failure: Failure, refunds: int) -> None:
+    """Its refusal is refunded beyond the allowance and takes nothing of it; a crash there is a crash."""
+    job = replace(JOB, refunds=refunds, attempt=7)
+    again = settle(job, failure, backoff_ms=0, early=True)
+    assert (again.job_state, again.attempts, again.refunds, again.delay_ms) == (JobState.QUEUED, 6, refunds, 0)
+    crashed = Failure(FailureClass.ENGINE, "crashed")
+    assert settle(job, crashed, backoff_ms=0, early=True) == settle(job, crashed, backoff_ms=0)
+
+
 @pytest.mark.parametrize("failure", REFUNDED, ids=name_of)
 def test_a_refused_run_is_refunded_and_due_at_once(failure: Failure) -> None:
     """The attempt is given back, even the last, and the job keeps what it avoids."""

@@ -162,6 +162,7 @@ def test_the_cap_has_no_uncapped_value(value: str) -> None:
         ("auto_max_age_hours", ["1"], ["0"]),
         ("cost_aware", ["false"], ["0", '"false"']),
         ("health_half_life_seconds", ["1"], ["0"]),
+        ("recheck_seconds", ["0", "1800"], ["-1", "0.5", "true"]),
         ("lease_seconds", ["3", "3600"], ["2", "3601"]),
         ("run_timeout_seconds", ["1"], ["0"]),
         ("max_attempts", ["1", "100"], ["0", "101"]),

@@ -345,3 +345,17 @@ def test_a_deep_queue_costs_a_decision_no_more() -> None:
         return count / len(out)
 
     assert calls_a_line(2000) < 1.15 * calls_a_line(200)
+
+
+def test_a_job_that_is_refused_early_again_and_again_never_fails_of_it() -> None:
+    """A window of a week, looked at every ten minutes: a thousand refusals, and it is still the first attempt."""
+    week = 7 * 86_400
+    told, report = played(
+        event(0, "fail", value="window", resets_in=week),
+        job(0, "a", exclude=["far"]),
+        event(week - 60, "up"),
+        more="recheck_seconds = 600",
+    )
+    granted = [line for line in told if "assign" in line]
+    assert granted == [f"{600 * look} a 1 assign near" for look in range(week // 600 + 1)]
+    assert report.to_json()["jobs"]["succeeded"] == 1

@@ -10,12 +10,23 @@ Spent credits have no clock and are probed at 10, 20, 30, 30… minutes. A refus
 engine failures in a row open it, with probes at 5, 10, 20, 30, 30… minutes. A probe that fails in any of these ways
 reopens with the next step. A job's own failure and a fault of Vibey's touch nothing.
 
-While it is open, whatever fails there was begun before. Such a straggler is no probe: it takes no step of the
-schedule and never shortens the wait; only a refused login, or a window that ends later still, lengthens it.
+The recheck. Providers sometimes reset a window before the instant they named. With `recheck_ms` above 0, an account
+whose reset is known and further away than that is probed every `recheck_ms`, and never later than the reset itself.
+Such an early probe is a probe like any other, except when it fails: as the account was expected back only later, that
+is no step of the schedule. A reset named by the refused early probe is the provider's newest word and replaces the one
+known; an early probe that crashed, or was refused without a reset still to come, leaves that as it was. Only spent
+credits and a refused login, which have no clock, end the wait for the reset. The job that was refused early does not
+pay for it (see `settlement`). `resets_at_ms` is the reset while it is
+known; without a recheck `probe_at_ms` is the same.
 
-What closes it. Any success, or a person's reset. After a success the account's engines get their slots back one by
-one: one slot, then one more for each further success, so that whatever queued up meanwhile does not arrive all at once.
-A failure on the way leaves the ramp where it is. A person's reset needs no ramp.
+While it is open, whatever fails there was begun before. Such a straggler is no probe: it takes no step of the
+schedule and never shortens the wait; only a refused login, or a window that ends later still, lengthens it. A later
+reset told by a straggler moves no early probe that is already to come.
+
+What closes it. Any success, at any time and also of a run begun before it opened; a person's reset; and, for a refused
+login, a good `doctor`. After a success each engine of the account gets its slots back one by one: one slot, then one
+more for each further success anywhere on the account, so that whatever queued up meanwhile does not arrive all at once.
+A failure on the way leaves the ramp where it is. What a person closes needs no ramp.
 
 The failure average moves with every outcome that says something about the engine: e ← 0.9e + 0.1 on failure, 0.9e on
 success, and it halves with time (see `weight.decayed`).
@@ -52,7 +63,8 @@ class Circuit:
     """An account's guard as stored. Instants are milliseconds since the Unix epoch; `failure` is in millionths.
 
     `ramp` is how many slots each engine of the account has after a probe, None for all of them. Without `jitter` probes
-    come at their very minute, which only a simulation wants.
+    come at their very minute, which only a simulation wants. `resets_at_ms` is when a spent window ends by the
+    provider's word, None while that is not known; the probe is never later.
     """
 
     account: str
@@ -64,6 +76,7 @@ class Circuit:
     failure_at_ms: int = 0
     ramp: int | None = None
     jitter: bool = True
+    resets_at_ms: int | None = None
 
     def phase(self, now_ms: int) -> Phase:
         """What the circuit lets through at this instant."""
@@ -71,6 +84,11 @@ class Circuit:
             return Phase.CLOSED
         due = self.probe_at_ms is not None and now_ms >= self.probe_at_ms
         return Phase.HALF_OPEN if due else Phase.OPEN
+
+    def early_for(self, now_ms: int) -> int | None:
+        """The reset a probe at this instant would be ahead of; None when it would not be early, or may not be made."""
+        known = self.resets_at_ms is not None and now_ms < self.resets_at_ms
+        return self.resets_at_ms if known and self.phase(now_ms) is Phase.HALF_OPEN else None
 
     @property
     def is_pristine(self) -> bool:
@@ -97,27 +115,36 @@ class Circuit:
             jitter=self.jitter,
         )
 
-    def engine_failed(self, now_ms: int, half_life_ms: int) -> Circuit:
+    def engine_failed(self, now_ms: int, half_life_ms: int, *, recheck_ms: int = 0) -> Circuit:
         """After a crash, timeout or stall; opens at three in a row, and at once when it was the probe that failed."""
         failed = self._failed(now_ms, half_life_ms)
         phase = self.phase(now_ms)
         is_tolerated = phase is Phase.CLOSED and failed.failures_in_a_row < FAILURES_TO_OPEN
         if is_tolerated or phase is Phase.OPEN:
             return failed
+        expected = self.early_for(now_ms)
+        if expected is not None:
+            return _until(failed, expected, now_ms, recheck_ms)
         return _opened(failed, OpenReason.ENGINE_FAILURES, now_ms, ENGINE_PROBES)
 
-    def refused(self, kind: CapacityKind, resets_at_ms: int | None, now_ms: int, half_life_ms: int) -> Circuit:
+    def refused(
+        self, kind: CapacityKind, resets_at_ms: int | None, now_ms: int, half_life_ms: int, *, recheck_ms: int = 0
+    ) -> Circuit:
         """After the provider said no for want of capacity; `resets_at_ms` is its own word on when to come back."""
         failed = self._failed(now_ms, half_life_ms)
         if kind is CapacityKind.LOGIN:
-            return replace(failed, open_reason=OpenReason.LOGIN_FAILED, probe_at_ms=None)
-        known = resets_at_ms if kind is CapacityKind.WINDOW else None
+            return _shut(failed, OpenReason.LOGIN_FAILED)
+        named = resets_at_ms if kind is CapacityKind.WINDOW else None
         if self.phase(now_ms) is Phase.OPEN:
-            return _prolonged(failed, known)
+            return _prolonged(failed, named, now_ms, recheck_ms)
         if kind is CapacityKind.CREDITS:
             return _opened(failed, OpenReason.CREDITS_EXHAUSTED, now_ms, CAPACITY_PROBES)
+        expected = self.early_for(now_ms)
+        if expected is not None:
+            reset = named if named is not None and named > now_ms else expected
+            return _until(failed, reset, now_ms, recheck_ms)
         opened = _opened(failed, OpenReason.WINDOW_EXHAUSTED, now_ms, CAPACITY_PROBES)
-        return opened if known is None else replace(opened, probe_at_ms=_reset(known, now_ms))
+        return opened if named is None else _reset(opened, named, now_ms, recheck_ms)
 
     def _decayed(self, now_ms: int, half_life_ms: int) -> int:
         return decayed(self.failure, now_ms - self.failure_at_ms, half_life_ms)
@@ -128,20 +155,37 @@ class Circuit:
         return replace(self, failures_in_a_row=in_a_row, failure=average, failure_at_ms=now_ms)
 
 
+def _shut(circuit: Circuit, reason: OpenReason) -> Circuit:
+    return replace(circuit, open_reason=reason, probe_at_ms=None, resets_at_ms=None, ramp=None)
+
+
 def _opened(circuit: Circuit, reason: OpenReason, now_ms: int, schedule: tuple[int, ...]) -> Circuit:
     step = schedule[min(circuit.probes, len(schedule) - 1)] * MINUTE_MS
     spread = step * JITTER_PERCENT // 100 + 1 if circuit.jitter else 1
     jitter = fraction(f"{circuit.account}:{circuit.probes}:{now_ms}", spread)
-    probe_at = now_ms + step + jitter
-    return replace(circuit, open_reason=reason, probe_at_ms=probe_at, probes=circuit.probes + 1, ramp=None)
+    return replace(_shut(circuit, reason), probe_at_ms=now_ms + step + jitter, probes=circuit.probes + 1)
 
 
-def _prolonged(circuit: Circuit, resets_at_ms: int | None) -> Circuit:
-    if resets_at_ms is None or circuit.probe_at_ms is None or resets_at_ms <= circuit.probe_at_ms:
+def _until(circuit: Circuit, resets_at_ms: int, now_ms: int, recheck_ms: int) -> Circuit:
+    """Open until a reset still to come, and probed ahead of it if it is further away than a recheck."""
+    probe_at_ms = min(resets_at_ms, now_ms + recheck_ms) if recheck_ms else resets_at_ms
+    shut = _shut(circuit, OpenReason.WINDOW_EXHAUSTED)
+    return replace(shut, probe_at_ms=probe_at_ms, resets_at_ms=resets_at_ms)
+
+
+def _prolonged(circuit: Circuit, named_ms: int | None, now_ms: int, recheck_ms: int) -> Circuit:
+    """What a straggler makes of an open circuit; `named_ms` is the reset it was told."""
+    probe_at_ms, resets_at_ms = circuit.probe_at_ms, circuit.resets_at_ms
+    if probe_at_ms is None or named_ms is None or named_ms <= (resets_at_ms or probe_at_ms):
         return circuit
-    return replace(circuit, open_reason=OpenReason.WINDOW_EXHAUSTED, probe_at_ms=resets_at_ms)
+    longer = _until(circuit, named_ms, now_ms, recheck_ms)
+    if resets_at_ms is not None and probe_at_ms < resets_at_ms:
+        return replace(longer, probe_at_ms=probe_at_ms)
+    return replace(longer, probe_at_ms=max(probe_at_ms, longer.probe_at_ms or 0))
 
 
-def _reset(resets_at_ms: int, now_ms: int) -> int:
+def _reset(opened: Circuit, named_ms: int, now_ms: int, recheck_ms: int) -> Circuit:
     """The provider's word; a reset already past, yet refused, is looked at again in a minute, not at once."""
-    return resets_at_ms if resets_at_ms > now_ms else now_ms + MINUTE_MS
+    if named_ms > now_ms:
+        return _until(opened, named_ms, now_ms, recheck_ms)
+    return replace(opened, probe_at_ms=now_ms + MINUTE_MS)

@@ -15,7 +15,9 @@
 | cancelled | cancelled | counted | nobody |
 | withdrawn: granted, never started | requeued at once | refunded | a unit of the cap is given back |
 
-A retry needs an attempt left; without one the job has failed. A spent refund allowance makes the ending count.
+A retry needs an attempt left; without one the job has failed. A spent refund allowance makes the ending count. Not so
+where an account is looked at ahead of its known reset (see `circuit`): that is done for the operator, not for the job,
+and as often as the operator likes, so a refusal there is refunded however many there were.
 """
 
 from __future__ import annotations
@@ -95,18 +97,20 @@ class Settlement:
     release: bool = False
 
 
-def settle(job: Attempted, outcome: Outcome, *, backoff_ms: int) -> Settlement:
-    """The settlement of a run that ended with an outcome."""
+def settle(job: Attempted, outcome: Outcome, *, backoff_ms: int, early: bool = False) -> Settlement:
+    """The settlement of a run that ended with an outcome; `early`: it looked at its account ahead of a known reset."""
     if isinstance(outcome, Success):
         return _ended(job, RunState.SUCCEEDED, JobState.SUCCEEDED, "succeeded")
-    settled = cancelled(job) if job.cancel_requested else _failed(job, outcome, backoff_ms)
+    settled = cancelled(job) if job.cancel_requested else _failed(job, outcome, backoff_ms, early=early)
     return replace(settled, release=outcome.did_no_work)
 
 
-def _failed(job: Attempted, outcome: Failure, backoff_ms: int) -> Settlement:
+def _failed(job: Attempted, outcome: Failure, backoff_ms: int, *, early: bool) -> Settlement:
     reason = f"{outcome.failure_class.value}: {outcome.detail}"
     if outcome.failure_class is FailureClass.HANDOFF and job.handoffs < HANDOFFS_PER_JOB:
         return _handed_off(job, reason)
+    if early and outcome.failure_class is FailureClass.CAPACITY:
+        return _again(job, RunState.FAILED, job.attempt - 1, reason, refunds=job.refunds)
     refundable = outcome.failure_class in {FailureClass.CAPACITY, FailureClass.MISCONFIGURED}
     if refundable and job.refunds < REFUNDS_PER_ATTEMPT:
         return _again(job, RunState.FAILED, job.attempt - 1, reason, refunds=job.refunds + 1)
@@ -144,15 +148,21 @@ def cancelled(job: Attempted) -> Settlement:
     return _ended(job, RunState.CANCELLED, JobState.CANCELLED, "cancelled")
 
 
-def feed(circuit: Circuit, outcome: Outcome, now_ms: int, half_life_ms: int, widest: int) -> Circuit:
-    """The account's circuit after this outcome; `widest` is the most slots any of its engines has."""
+def feed(
+    circuit: Circuit, outcome: Outcome, now_ms: int, half_life_ms: int, widest: int, *, recheck_ms: int = 0
+) -> Circuit:
+    """The account's circuit after this outcome; `widest` is the most slots any of its engines has.
+
+    `recheck_ms` above 0 has a reset that is further away than that looked at ahead of its time.
+    """
     if isinstance(outcome, Success):
         return circuit.succeeded(now_ms, half_life_ms, widest)
     if not concerns_circuit(outcome):
         return circuit
     if outcome.capacity_kind is None:
-        return circuit.engine_failed(now_ms, half_life_ms)
-    return circuit.refused(outcome.capacity_kind, outcome.resets_at_ms, now_ms, half_life_ms)
+        return circuit.engine_failed(now_ms, half_life_ms, recheck_ms=recheck_ms)
+    named_ms = outcome.resets_at_ms
+    return circuit.refused(outcome.capacity_kind, named_ms, now_ms, half_life_ms, recheck_ms=recheck_ms)
 
 
 def concerns_circuit(outcome: Outcome) -> bool:

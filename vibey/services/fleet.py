@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.circuit import OpenReason
 from vibey.domain.effort import Effort
 from vibey.domain.errors import InvalidInput, Problem, UnknownName, VibeyError
 from vibey.domain.outcome import one_line
@@ -136,7 +137,7 @@ def problem_of(engine: EngineConfig, error: VibeyError) -> Problem:
 
 
 def _record(connection: Connection, found: Mapping[str, Health]) -> None:
-    logins: dict[str, bool] = {}
+    logins: dict[str, tuple[str, bool]] = {}
     for name, health in sorted(found.items()):
         row = engines.SET_HEALTH.first(
             connection,
@@ -148,11 +149,21 @@ def _record(connection: Connection, found: Mapping[str, Health]) -> None:
         if row is None:
             continue
         if health.logged_in is not None:
-            logins[row.account] = health.logged_in and logins.get(row.account, True)
+            _, others = logins.get(row.account, (name, True))
+            logins[row.account] = name, health.logged_in and others
         if not health.good:
             ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"detail": health.detail})
-    for account, logged_in in sorted(logins.items()):
-        engines.SET_LOGIN.run(connection, account=account, ok=logged_in)
+    for account, (name, logged_in) in sorted(logins.items()):
+        _hear_login(connection, account, name, logged_in=logged_in)
+
+
+def _hear_login(connection: Connection, account: str, engine: str, *, logged_in: bool) -> None:
+    """Write what was found of an account's login; a good one closes the circuit that a refused one had opened."""
+    circuit, _, _ = engines.locked_circuit(connection, account)
+    engines.SET_LOGIN.run(connection, account=account, ok=logged_in)
+    if logged_in and circuit.open_reason is OpenReason.LOGIN_FAILED:
+        engines.RESET_ACCOUNT.run(connection, account=account)
+        ledger.append(connection, Event.CIRCUIT_CHANGED, engine=engine, data={"account": account, "open": None})
 
 
 def _row(facts: EngineFacts, kind: str) -> dict[str, Any]:

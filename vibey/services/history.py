@@ -113,8 +113,8 @@ def _mishaps(rows: Sequence[Row[Any]], engines: Mapping[str, EngineSettings]) ->
 
 
 def _failure(reason: str, row: Row[Any]) -> dict[str, Any]:
-    probe_at_ms = row.data.get("probe_at_ms")
-    resets = {"resets_in": max(0, probe_at_ms - row.epoch_ms) / 1000} if probe_at_ms and reason == "window" else {}
+    resets_at_ms = row.data.get("resets_at_ms") or row.data.get("probe_at_ms")
+    resets = {"resets_in": max(0, resets_at_ms - row.epoch_ms) / 1000} if resets_at_ms and reason == "window" else {}
     return {"event": "fail", "value": reason} | resets
 
 

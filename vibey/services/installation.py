@@ -32,6 +32,7 @@ class Timing:
     canary_ms: int
     resend_ms: int
     half_life_ms: int
+    recheck_ms: int
     backoff_ms: int
     poll_ms: int
     age_ms: int
@@ -49,6 +50,7 @@ class Timing:
             canary_ms=max(15_000, presence_ms * 4 // 3),
             resend_ms=max(2000, min(5000, lease_ms // 6)),
             half_life_ms=settings.engines.health_half_life_seconds * 1000,
+            recheck_ms=settings.engines.recheck_seconds * 1000,
             backoff_ms=settings.engines.retry_backoff_seconds * 1000,
             poll_ms=settings.engines.slot_poll_seconds * 1000,
             age_ms=settings.engines.priority_age_seconds * 1000,

@@ -25,6 +25,7 @@ from vibey.store import engines, jobs, ledger, runs
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
+    from vibey.domain.circuit import Circuit
     from vibey.engines.contract import Stopped
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
@@ -187,12 +188,12 @@ def _settle_in(
 ) -> Settlement:
     _tell_engines(connection, held, outcome)
     _tell_engine(connection, installation, held, outcome)
-    _tell_account(connection, installation, held, outcome)
+    early = _tell_account(connection, installation, held, outcome)
     locked = jobs.LOCK.first(connection, id=held.job.job_id)
     if locked is None:
         raise _Stale
     job = replace(held.job, cancel_requested=locked.cancel_requested_at is not None)
-    settled = settlement.settle(job, outcome, backoff_ms=installation.timing.backoff_ms)
+    settled = settlement.settle(job, outcome, backoff_ms=installation.timing.backoff_ms, early=early)
     row = end_row(held.key, settled, key_of(held, settled), outcome, tail)
     if not runs.end(connection, [row]):
         raise _Stale
@@ -220,16 +221,25 @@ def _tell_engine(connection: Connection, installation: Installation, held: Held,
         ledger.append(connection, Event.ENGINE_CHANGED, engine=held.job.engine, run=held.run_id, data=data)
 
 
-def _tell_account(connection: Connection, installation: Installation, held: Held, outcome: Outcome) -> None:
+def _tell_account(connection: Connection, installation: Installation, held: Held, outcome: Outcome) -> bool:
+    """Let the account's circuit hear of it; whether that was a look ahead of the account's known reset."""
     if not settlement.concerns_circuit(outcome):
-        return
+        return False
     circuit, now_ms, widest = engines.locked_circuit(connection, held.account)
     heard = outcome.dated(now_ms) if isinstance(outcome, Failure) else outcome
-    after = settlement.feed(circuit, heard, now_ms, installation.timing.half_life_ms, widest)
+    timing = installation.timing
+    after = settlement.feed(circuit, heard, now_ms, timing.half_life_ms, widest, recheck_ms=timing.recheck_ms)
     engines.set_circuit(connection, after)
-    if after.open_reason is not circuit.open_reason or after.probe_at_ms != circuit.probe_at_ms:
-        data = {"account": held.account, "open": after.open_reason, "probe_at_ms": after.probe_at_ms}
+    data = _told(after)
+    if data != _told(circuit):
         ledger.append(connection, Event.CIRCUIT_CHANGED, engine=held.job.engine, run=held.run_id, data=data)
+    return circuit.early_for(now_ms) is not None
+
+
+def _told(circuit: Circuit) -> dict[str, object]:
+    """What the ledger tells of an account's circuit."""
+    known = {} if circuit.resets_at_ms is None else {"resets_at_ms": circuit.resets_at_ms}
+    return {"account": circuit.account, "open": circuit.open_reason, "probe_at_ms": circuit.probe_at_ms, **known}
 
 
 def _keep_warm(installation: Installation, held: Held) -> None:

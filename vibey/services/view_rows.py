@@ -112,6 +112,7 @@ def engine(row: Row[Any], selected: int, expected: float, layers: Iterable[Layer
         "enabled": row.enabled,
         "paused": row.paused,
         "next_probe_at": instant(row.probe_at),
+        "resets_at": instant(row.resets_at),
         "detail": engine_detail(row, circuit),
         "remark": remark(row, circuit, others_serve=selected > row.selected_count),
         "demoted_until": instant(row.demoted_until) if row.demoted else None,

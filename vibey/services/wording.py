@@ -101,7 +101,7 @@ def engine_detail(engine: Row[Any], circuit: str) -> str:
 
 def keeps_out(engine: Row[Any], circuit: str) -> str:
     """What keeps an engine from being picked, first things first; empty when nothing does."""
-    until = f", next trial {instant(engine.probe_at)}" if engine.probe_at is not None else ""
+    until = _until(engine)
     repair = "" if until else f"; run: vibey engine reset {engine.name}"
     rules = (
         (not engine.enabled, "disabled in the configuration"),
@@ -114,3 +114,12 @@ def keeps_out(engine: Row[Any], circuit: str) -> str:
         (not engine.staffed, "no live worker serves it"),
     )
     return next((text.removesuffix(": ") for applies, text in rules if applies), "")
+
+
+def _until(engine: Row[Any]) -> str:
+    """When an open circuit lets something through again; empty when only a person can tell."""
+    if engine.probe_at is None:
+        return ""
+    if engine.resets_at is not None and engine.resets_at > engine.probe_at:
+        return f" until {instant(engine.resets_at)}, looked at again at {instant(engine.probe_at)}"
+    return f", next trial {instant(engine.probe_at)}"

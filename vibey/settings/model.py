@@ -155,6 +155,7 @@ class EngineDefaults(PolicyKeys):
     slot_poll_seconds: PositiveSeconds = 30
     cost_aware: Truth = True
     health_half_life_seconds: PositiveSeconds = 1800
+    recheck_seconds: Seconds = 0
     lease_seconds: Annotated[int, PlainValidator(Whole(3, 3600, "a whole number of seconds"))] = 60
     run_timeout_seconds: PositiveSeconds = 7200
     max_attempts: Annotated[int, PlainValidator(Whole(1, 100, "a whole number of attempts"))] = 7

@@ -46,6 +46,7 @@ class Fleet:
     def __init__(self, settings: Settings) -> None:
         declared = engine_facts(settings)
         self._half_life_ms = settings.engines.health_half_life_seconds * 1000
+        self._recheck_ms = settings.engines.recheck_seconds * 1000
         self._poll_ms = settings.engines.slot_poll_seconds * 1000
         self._windows = settings.windows()
         self._tree = root_pool(settings, declared)
@@ -96,8 +97,11 @@ class Fleet:
         if engine.phase is Phase.HALF_OPEN:
             self._probes[engine.account] = run
 
-    def end(self, engine: str, run: int, outcome: Outcome, now_ms: int) -> None:
-        """A run gives its slot back and its outcome is heard."""
+    def end(self, engine: str, run: int, outcome: Outcome, now_ms: int) -> bool:
+        """A run gives its slot back and its outcome is heard; whether that was a look ahead of a known reset.
+
+        A provider keeps its word: who asks again before the reset it has named is told the same.
+        """
         held = self._engines[engine]
         self._in_use[engine] -= 1
         account = held.facts.account
@@ -107,14 +111,21 @@ class Fleet:
             held.busy_until_ms = now_ms + self._poll_ms
             self._changed = True
         if not settlement.concerns_circuit(outcome):
-            return
-        heard = outcome.dated(now_ms) if isinstance(outcome, Failure) else outcome
+            return False
         before = self._circuits[account]
-        if before.is_pristine and not isinstance(outcome, Failure):
-            return
+        expected = before.early_for(now_ms)
+        if isinstance(outcome, Failure):
+            outcome = outcome.dated(now_ms)
+            if expected is not None and outcome.resets_at_ms is not None:
+                outcome = replace(outcome, resets_at_ms=expected)
+        elif before.is_pristine:
+            return False
         widest = max(each.slots for each in self._engines.values() if each.facts.account == account)
-        self._circuits[account] = settlement.feed(before, heard, now_ms, self._half_life_ms, widest)
+        self._circuits[account] = settlement.feed(
+            before, outcome, now_ms, self._half_life_ms, widest, recheck_ms=self._recheck_ms
+        )
         self._changed = True
+        return expected is not None
 
     def instants(self, now_ms: int) -> Iterator[int]:
         """When a probe will be due, and when a busy server is looked at again."""

@@ -186,7 +186,7 @@ class Simulation:
         job, now = run.job, self._now
         self._moved = True
         self._freed.add(run.engine)
-        self._fleet.end(run.engine, run.number, outcome, now)
+        early = self._fleet.end(run.engine, run.number, outcome, now)
         attempted = Attempted(
             job_id=job.number,
             engine=run.engine,
@@ -198,7 +198,8 @@ class Simulation:
             avoided=job.avoided,
             affinity=job.affinity,
         )
-        settled = settlement.settle(attempted, outcome, backoff_ms=self._settings.retry_backoff_seconds * 1000)
+        backoff_ms = self._settings.retry_backoff_seconds * 1000
+        settled = settlement.settle(attempted, outcome, backoff_ms=backoff_ms, early=early)
         refused = isinstance(outcome, Failure) and outcome.failure_class is FailureClass.CAPACITY
         if self._rules.is_auto and run.wanted_local and not refused:
             self._rules.history.append(self._attempt(run))

@@ -37,6 +37,7 @@ _FACTS = """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.pr
               coalesce(e.demoted_until > clock_timestamp(), false) as demoted,
               a.open_reason, a.probes, a.failures_in_a_row, a.failure, a.ramp,
               (extract(epoch from a.probe_at) * 1000)::bigint as probe_at_ms,
+              (extract(epoch from a.resets_at) * 1000)::bigint as resets_at_ms,
               (extract(epoch from a.failure_at) * 1000)::bigint as failure_at_ms,
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
               a.probe_run_id is not null and not exists (
@@ -74,6 +75,7 @@ CIRCUIT = Statement(
     """select name, open_reason, probes, failures_in_a_row, failure, ramp,
               (select max(slots) from engines where account = accounts.name and configured) as widest,
               (extract(epoch from probe_at) * 1000)::bigint as probe_at_ms,
+              (extract(epoch from resets_at) * 1000)::bigint as resets_at_ms,
               (extract(epoch from failure_at) * 1000)::bigint as failure_at_ms,
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms
        from accounts where name = %(account)s for no key update""",
@@ -84,6 +86,7 @@ SET_CIRCUIT = Statement(
     """update accounts set open_reason = %(open_reason)s, probes = %(probes)s,
               failures_in_a_row = %(in_a_row)s, failure = %(failure)s, ramp = %(ramp)s,
               probe_at = to_timestamp(%(probe_at_ms)s::numeric / 1000),
+              resets_at = to_timestamp(%(resets_at_ms)s::numeric / 1000),
               failure_at = to_timestamp(%(failure_at_ms)s::numeric / 1000)
        where name = %(account)s""",
 )
@@ -101,10 +104,8 @@ SET_HEALTH = Statement(
 )
 SET_LOGIN = Statement(
     "account-set-login",
-    "write what doctor found of an account's login; a good one reopens a refused login",
-    """update accounts set login_ok = %(ok)s,
-              open_reason = case when %(ok)s and open_reason = 'login_failed' then null else open_reason end
-       where name = %(account)s""",
+    "write what doctor found of an account's login",
+    "update accounts set login_ok = %(ok)s where name = %(account)s",
 )
 SET_PAUSED = Statement(
     "engine-set-paused",
@@ -136,8 +137,8 @@ RESET_ENGINE = Statement(
 RESET_ACCOUNT = Statement(
     "account-reset",
     "close a circuit by hand",
-    """update accounts set open_reason = null, probe_at = null, probes = 0, failures_in_a_row = 0, failure = 0,
-              probe_run_id = null, ramp = null, login_ok = true
+    """update accounts set open_reason = null, probe_at = null, resets_at = null, probes = 0, failures_in_a_row = 0,
+              failure = 0, probe_run_id = null, ramp = null, login_ok = true
        where name = %(account)s""",
 )
 
@@ -213,6 +214,7 @@ def circuit_of(row: Row[Any], account: str) -> Circuit:
         failure=row.failure,
         failure_at_ms=row.failure_at_ms,
         ramp=row.ramp,
+        resets_at_ms=row.resets_at_ms,
     )
 
 
@@ -235,5 +237,6 @@ def set_circuit(connection: Connection, circuit: Circuit) -> None:
         failure=circuit.failure,
         ramp=circuit.ramp,
         probe_at_ms=circuit.probe_at_ms,
+        resets_at_ms=circuit.resets_at_ms,
         failure_at_ms=circuit.failure_at_ms,
     )

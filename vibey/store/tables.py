@@ -86,13 +86,14 @@ projects = Table(
 )
 
 # The vendor login or host behind engines, with its circuit. `failure` is an average in millionths; `ramp` is how many
-# slots each of its engines has after a probe, null for all.
+# slots each of its engines has after a probe, null for all. `resets_at` is the reset its provider named, while known.
 accounts = Table(
     "accounts",
     metadata,
     Column("name", Text, primary_key=True),
     _text("open_reason"),
     _instant("probe_at"),
+    _instant("resets_at"),
     _count("probes"),
     _count("failures_in_a_row"),
     _count("failure"),

@@ -30,6 +30,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("open_reason", sa.Text(), nullable=True),
         sa.Column("probe_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("resets_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("probes", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("failures_in_a_row", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("failure", sa.Integer(), server_default=sa.text("0"), nullable=False),
