@@ -13,7 +13,7 @@ from vibey.engines.process import Order, SupervisedProcess
 from vibey.engines.stream import masked_line, masked_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from vibey.engines.watch import Limits, Watch
@@ -34,8 +34,9 @@ def run_log(root: Path, run_id: int) -> Path:
 class RunContext:
     """The contract's Context over a watch; `close` ends everything it began."""
 
-    def __init__(self, job: Job, root: Path, watch: Watch) -> None:
+    def __init__(self, job: Job, root: Path, watch: Watch, secrets: Callable[[], Sequence[str]] = tuple) -> None:
         self._job = job
+        self._known = secrets
         self._root = root
         self._watch = watch
         self._directory: Path | None = None
@@ -85,8 +86,9 @@ class RunContext:
         """Start a supervised process; RunStopped once the run has to end."""
         job = self._job
         marks = Marks(job.installation, job.job_id, job.run_id, job.token)
-        # What one process was told in confidence, a later one of the run may find and print.
-        self._secrets = tuple(dict.fromkeys((*self._secrets, *secrets)))
+        # What one process was told in confidence, a later one of the run may find and print; and so may any with
+        # what lies about on the worker's machine.
+        self._secrets = tuple(dict.fromkeys((*(self._secrets or self._known()), *secrets)))
         order = Order(tuple(argv), environment, directory or self.directory, stdin, self._secrets)
         log = self.output
         try:
@@ -98,7 +100,7 @@ class RunContext:
             raise
 
     def masked(self, outcome: Outcome) -> Outcome:
-        """The outcome without any secret a process of the run was given."""
+        """The outcome without any secret a process of the run was given or may have found."""
         if not self._secrets:
             return outcome
         if isinstance(outcome, Failure):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.errors import VibeyError
 from vibey.domain.outcome import one_line
-from vibey.engines.environment import DEFAULT_PATH
+from vibey.engines.environment import absolute_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,8 +134,8 @@ class Git:
     def _environment(self) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return {
-            "PATH": DEFAULT_PATH,
             **inherited,
+            "PATH": absolute_path(inherited.get("PATH", "")),
             **ISOLATION,
             "HOME": os.devnull,
             "LC_ALL": "C",

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
 from vibey.engines.contract import Context, EngineConfig, Exit, Job, Progress, RunningProcess
-from vibey.engines.environment import allowed, secrets_in
+from vibey.engines.environment import allowed
 from vibey.engines.exits import failure_of_exit
+from vibey.engines.keys import confided
 from vibey.engines.results import Report, read_report
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class Handover:
         job_file.write_text(json.dumps(job_document(job)), encoding="utf-8")
         passed = allowed(os.environ, config.env)
         files = {"VIBEY_JOB_FILE": str(job_file), "VIBEY_RESULT_FILE": str(result_file)}
-        key = passed.get(config.api_key_env or "", "")
-        return cls(job_file, result_file, {**passed, **files}, (*secrets_in(passed), key))
+        return cls(job_file, result_file, {**passed, **files}, confided(config))
 
     def spawn(self, context: Context, argv: tuple[str, ...]) -> RunningProcess:
         """Start the program with the job on its input."""

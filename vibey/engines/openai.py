@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from vibey.domain.errors import InvalidInput
@@ -18,15 +17,12 @@ from vibey.engines.chat import KEY_VARIABLE, ORDER_VARIABLE, Order
 from vibey.engines.contract import Context, Description, EngineConfig, Health, Job, RunSteps
 from vibey.engines.environment import allowed, check_extras
 from vibey.engines.handover import Handover, LastLine, outcome_of
+from vibey.engines.keys import key_of
 from vibey.engines.modelserver import look
 from vibey.engines.ours import import_path, program
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 DEFAULT_SILENCE_SECONDS = 600.0
 _OURS = frozenset({"messages", "model", "stream", "stream_options"})
-_LARGEST_KEY = 16 * 1024
 
 
 class OpenAIEngine:
@@ -70,7 +66,6 @@ class OpenAIEngine:
         order = Order(self._base_url, self._model, self._fields.get(effort, {}), silence)
         handover = Handover.prepare(self._config, job, context.directory)
         handover.environment.update({**import_path(), ORDER_VARIABLE: order.packed(), KEY_VARIABLE: key})
-        handover = replace(handover, secrets=(*handover.secrets, key))
         process = handover.spawn(context, program("vibey.engines.chat"))
         last = LastLine()
         for line in process.lines():
@@ -78,32 +73,6 @@ class OpenAIEngine:
             if progress is not None:
                 yield progress
         return outcome_of(process.wait(), "vibey.engines.chat", last.text, handover.report())
-
-
-def key_of(config: EngineConfig) -> str:
-    """The engine's key, empty if it has none; InvalidInput names the variable or file that should hold it."""
-    if config.api_key_env:
-        value = os.environ.get(config.api_key_env, "")
-        return _usable(value, config.api_key_env, "the key, in the worker's environment")
-    if config.api_key_file:
-        return _usable(_contents(config.api_key_file), str(config.api_key_file), "a file with nothing but the key")
-    return ""
-
-
-def _contents(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST_KEY).decode("ascii", "replace")
-    except OSError as error:
-        raise InvalidInput(str(path), error.strerror, "a readable file that holds the key") from None
-
-
-def _usable(value: str, where: str, expected: str) -> str:
-    key = value.strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        # The value itself is nobody's to read.
-        raise InvalidInput(where, f"{len(value)} characters", expected)
-    return key
 
 
 def _fields(engine: str, arguments: tuple[str, ...]) -> dict[str, object]:

@@ -29,7 +29,7 @@ from vibey.engines.spending import Spending
 from vibey.engines.watch import Limits, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from decimal import Decimal
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     claimed_at: Moment | None = None,
     wake: Callable[[float], bool] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    secrets: Callable[[], Sequence[str]] = tuple,
 ) -> Outcome | Stopped:
     """Run the job on the engine; its outcome, or why it was stopped. Blocks until nothing of it is left.
 
@@ -56,7 +57,8 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     later). `renew` is called from another thread, a third of a lease apart; it may raise when it could not
     ask. `wake(seconds)` blocks up to that long and returns True to have the lease renewed, and so a cancel
     seen, at once; it may be called, and block, for a moment after the run has ended. `on_progress` is called
-    from this thread.
+    from this thread. `secrets` gives what no log and no outcome may show, beside what the processes are given; it is
+    asked once a process starts.
     """
     watch = Watch(
         Limits(lease_seconds, timeout_seconds, stall_seconds, grace_seconds),
@@ -65,7 +67,7 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
         wake=wake,
         name=f"vibey-run-{job.run_id}",
     )
-    context = RunContext(job, directory_root, watch)
+    context = RunContext(job, directory_root, watch, secrets)
     spending = Spending(engine.describe(), cost_limit_usd, watch, on_progress)
     try:
         outcome = context.masked(spending.completed(_outcome(engine, job, context, spending)))

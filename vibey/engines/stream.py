@@ -1,16 +1,20 @@
-"""Streams of bytes as they arrive in pieces: cut into lines, and rid of secrets, in bounded memory."""
+"""Streams of bytes as they arrive in pieces: cut into lines, and rid of secrets, in bounded memory.
+
+How a secret may be spelled, and so has to be looked for, `vibey.engines.spelling` says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vibey.engines.spelling import SHORTEST_SECRET, spellings
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 LONGEST_LINE = 4 * 1024 * 1024
 MASK = b"********"
-SHORTEST_SECRET = 8
 
 
 class LineCutter:
@@ -53,7 +57,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = [secret.encode() for secret in _worth_masking(secrets)]
+        self._secrets = [spelled.encode() for spelled in spellings(secrets)]
         self._seam = b""
 
     def feed(self, piece: bytes) -> bytes:
@@ -75,8 +79,8 @@ class Redactor:
 
 def masked(text: str, secrets: Iterable[str]) -> str:
     """The text without the secrets, as a Redactor would give it out."""
-    for secret in _worth_masking(secrets):
-        text = text.replace(secret, MASK.decode())
+    for spelled in spellings(secrets):
+        text = text.replace(spelled, MASK.decode())
     return text
 
 
@@ -85,7 +89,7 @@ def masked_line(text: str, secrets: Iterable[str]) -> str:
     secrets = tuple(secrets)
     text = masked(text, secrets)
     body = text.removesuffix("…")
-    longest = max((_overlap(body.encode(), secret.encode()) for secret in _worth_masking(secrets)), default=0)
+    longest = max((_overlap(body.encode(), spelled.encode()) for spelled in spellings(secrets)), default=0)
     if body == text or longest < SHORTEST_SECRET // 2:
         return text
     return f"{body.encode()[:-longest].decode('utf-8', 'replace')}…"
@@ -102,15 +106,12 @@ def masked_tree(value: object, secrets: Sequence[str]) -> object:
     return value
 
 
-def _worth_masking(secrets: Iterable[str]) -> list[str]:
-    """The secrets long enough to be masked, the longest first, so that none leaves the end of another."""
-    found = {secret.strip() for secret in secrets}
-    return sorted((secret for secret in found if len(secret.encode()) >= SHORTEST_SECRET), key=len, reverse=True)
-
-
 def _overlap(text: bytes, secret: bytes) -> int:
     """Length of the longest end of the text that begins the secret."""
-    for length in range(min(len(text), len(secret) - 1), 0, -1):
-        if text.endswith(secret[:length]):
-            return length
+    end = text[-(len(secret) - 1) :]
+    at = end.find(secret[:1])
+    while at >= 0:
+        if secret.startswith(end[at:]):
+            return len(end) - at
+        at = end.find(secret[:1], at + 1)
     return 0

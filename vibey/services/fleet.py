@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ from vibey.domain.effort import Effort
 from vibey.domain.errors import InvalidInput, Problem, UnknownName, VibeyError
 from vibey.domain.outcome import one_line
 from vibey.engines.contract import Check, EngineConfig, Health
+from vibey.engines.keys import confided
 from vibey.engines.registry import build, equipped
+from vibey.engines.stream import masked_line
 from vibey.services.asking import answers
 from vibey.settings.facts import engine_facts
 from vibey.settings.values import nearest_name
@@ -97,13 +100,15 @@ def looks(engines: Iterable[EngineConfig], waiting: Waiting | None = None) -> It
 def look(engine: EngineConfig) -> Health:
     """What an engine's doctor says on this machine; one that cannot even be built here is not installed."""
     try:
-        return equipped(engine).doctor()
+        health = equipped(engine).doctor()
     except VibeyError as error:
         fix = f"correct [engine.{engine.name}], then run: vibey config check"
         return Health(installed=False, detail=str(problem_of(engine, error)), fix=fix)
     except Exception as error:  # noqa: BLE001  (a stranger's kind may fail in any way, and the others are still asked)
         detail = one_line(f"its doctor broke: {type(error).__name__}: {error}")
-        return Health(installed=False, detail=detail, fix=f"mend the package that provides kind {engine.kind}")
+        health = Health(installed=False, detail=detail, fix=f"mend the package that provides kind {engine.kind}")
+    # A program that is asked for its version may show anything of what it was given.
+    return replace(health, detail=masked_line(health.detail, confided(engine)))
 
 
 def record(installation: Installation, found: Mapping[str, Health]) -> None:

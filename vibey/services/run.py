@@ -24,6 +24,7 @@ from vibey.engines.moment import Moment
 from vibey.engines.processes import kill_leftovers
 from vibey.engines.registry import equipped
 from vibey.engines.runner import execute
+from vibey.services.confidence import secrets_of
 from vibey.services.fleet import config_of
 from vibey.services.outputs import runs_root, sweep, tail_of, tidy
 from vibey.services.settle import Held, close, hand_over, settle
@@ -115,6 +116,7 @@ def _executed(installation: Installation, started: Any, held: Held, claimed_at: 
         cost_limit_usd=engine.run_cost_limit_usd,
         claimed_at=claimed_at,
         wake=lambda seconds: _await_news(installation, held.run_id, seconds),
+        secrets=lambda: secrets_of(settings),
     )
 
 

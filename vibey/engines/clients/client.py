@@ -1,6 +1,7 @@
 """ClientEngine: runs a coding client on a job's prompt, in the run's folder or the job's tree.
 
-The payload is `{"prompt": text}`; the client gets it on its standard input and in no other way. The result is
+The payload is `{"prompt": text}`; the client gets it on its standard input and in no other way, and as words for the
+model, never as a command (`spoken`). The result is
 `{"text": its final answer}`. How a client is started, what its stream means and how it words a refusal, its
 descriptor says; when a run is ended for a refusal, `vibey.engines.clients.reading` says.
 """
@@ -8,6 +9,7 @@ descriptor says; when a run is ended for a refusal, `vibey.engines.clients.readi
 from __future__ import annotations
 
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
@@ -28,8 +30,8 @@ from vibey.engines.contract import (
     RunSteps,
     StopReason,
 )
-from vibey.engines.environment import allowed, check_extras, secrets_in
-from vibey.engines.openai import key_of
+from vibey.engines.environment import allowed, check_extras
+from vibey.engines.keys import confided, key_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +42,9 @@ STALL_SECONDS = 900.0
 """The longest silence without an operator's word: clients let one command of a job run ten minutes in silence."""
 GRACE_SECONDS = 0.5
 FOLDER = "client"
+PREFACE = "The task:\n"
+# White space and the mark of byte order: a client may trim them off.
+_COMMAND = re.compile(r"[\s\ufeff]*/")
 
 
 class ClientEngine:
@@ -89,7 +94,7 @@ class ClientEngine:
             launch.argv,
             environment={**passed, **launch.variables},
             stdin=asked,
-            secrets=(*secrets_in(passed), key),
+            secrets=confided(self._config),
         )
         reading = Reading(self.client.table, self.client.hear, tap)
         guard = _Guard(reading, process)
@@ -156,5 +161,14 @@ def _written(folder: Path, launch: Launch, prompt: str) -> Path:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     asked = folder / "prompt.txt"
-    asked.write_text(prompt, encoding="utf-8", errors="replace")
+    asked.write_text(spoken(prompt), encoding="utf-8", errors="replace")
     return asked
+
+
+def spoken(prompt: str) -> str:
+    """The prompt as words for a model, whatever it begins with.
+
+    Clients take a slash at the beginning for a command of their own, do it, and end well without asking any model:
+    the job would have succeeded, and nothing been done.
+    """
+    return f"{PREFACE}{prompt}" if _COMMAND.match(prompt) else prompt
