@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from tests.support import blab
 from vibey.engines.calling import Answer, CapacityRefused, EngineFault, HandOff
 
 if TYPE_CHECKING:
@@ -66,7 +68,15 @@ def _background(_payload: dict[str, object], _info: CallInfo) -> object:
     return {"path": os.environ.get("PYTHONPATH")}
 
 
+def _blab(payload: dict[str, object], _info: CallInfo) -> object:
+    report = blab.work(payload)
+    if payload["end"] == "badly":
+        raise ValueError(json.dumps(report))
+    return report["result"]
+
+
 BEHAVIOURS = {
+    "blab": _blab,
     "info": _info,
     "raise": _raise,
     "window": _window,

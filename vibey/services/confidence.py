@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from vibey.engines.environment import logins_in
 from vibey.engines.keys import confided
 from vibey.services.fleet import config_of
+from vibey.services.installation import service_urls
 
 if TYPE_CHECKING:
     from vibey.settings import Settings
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
     """The keys and secret variables of every engine here, and the logins of Postgres and Redis."""
-    services = settings.services
-    logins = (secret for url in (services.database_url, services.redis_url) for secret in logins_in(url))
+    urls = service_urls(settings)
+    logins = (secret for url in (urls.database_url, urls.redis_url) for secret in logins_in(url))
     keys = (secret for engine in settings.engine.values() for secret in confided(config_of(engine)))
     return tuple(dict.fromkeys((*keys, *logins)))
