@@ -167,3 +167,43 @@ def test_redis_down_still_enqueues(database_url: str, redis_url: str, tmp_path: 
     said = Cli(write_config(tmp_path / "other.toml", services))("enqueue", "{}", "--json")
     assert said.code == 0
     assert said.json["created"] is True
+
+
+SPOILED = [
+    ("database_url", "postgresql://u:{}@127.0.0.1:1/d"),
+    ("database_url", "postgresql://u:{}@nosuch.invalid/d"),
+    ("database_url", "postgresql://127.0.0.1:1/d?user=u&password={}"),
+    ("database_url", "postgresql://u:{} x@127.0.0.1:1/d"),
+    ("database_url", "postgresql://u:x@{}@127.0.0.1:1/d"),
+    ("database_url", "postgresql://u@x:{}@127.0.0.1:1/d"),
+    ("database_url", "postgresql://u:{}/#x@127.0.0.1:1/d"),
+    ("database_url", "postgresql://u\t:{}@h/d"),
+    ("database_url", "mysql://u:{}@h/d"),
+    ("database_url", "u:{}@h/d"),
+    ("database_url", "host=h port=1 password={}"),
+    ("redis_url", "redis://:{}@127.0.0.1:1/0"),
+    ("redis_url", "redis://127.0.0.1:1/0?password={}"),
+    ("redis_url", "redis://:{} y@127.0.0.1:1"),
+    ("redis_url", "redis://:{}@127.0.0.1:1/zero"),
+    ("redis_url", "redis+socket:///nosuch?password={}"),
+    ("redis_url", "amqp://u:{}@h//"),
+]
+
+
+@pytest.mark.parametrize("where", ["file", "environment"])
+@pytest.mark.parametrize(("key", "address"), SPOILED)
+def test_no_password_of_a_spoiled_address_is_shown(where: str, key: str, address: str, tmp_path: Path) -> None:
+    """Whatever is wrong with an address, and whoever says so, its password is not said."""
+    url = address.format("planted-password")
+    services = {
+        "database_url": "postgresql://u:x@127.0.0.1:1/d",
+        "redis_url": "redis://127.0.0.1:1/0",
+        "data_dir": str(tmp_path / "data"),
+    }
+    overlaid = {f"VIBEY_{key.upper()}": url} if where == "environment" else {}
+    written = services if overlaid else {**services, key: url}
+    cli = Cli(write_config(tmp_path / "vibey.toml", written), **overlaid)
+    for command in ("config show", "config show --json", "config check", "doctor --json", "jobs", "enqueue {}"):
+        said = cli(*command.split())
+        assert said.out + said.err
+        assert "planted-password" not in said.out + said.err, command

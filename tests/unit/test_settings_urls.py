@@ -63,6 +63,12 @@ def test_a_refused_address_hides_its_password() -> None:
         ("postgres://u@h/v", "postgres://u@h/v"),
         ("postgres://h/v?password=x&sslmode=require", "postgres://h/v?password=***&sslmode=require"),
         ("no address at all", "no address at all"),
+        ("redis://:pass word@h", "redis://:***@h"),
+        ("postgres://u\t:pass\nword@h", "postgres://u\t:***@h"),
+        ("postgres://u@x:p@h/v", "postgres://u@x:***@h/v"),
+        ("u:p@h/v", "u:***@h/v"),
+        ("host=h password=p port=1", "host=h password=*** port=1"),
+        ("redis://u:p@h redis://h:1", "redis://u:***@h redis://h:1"),
     ],
 )
 def test_redaction(given: str, shown: str) -> None:

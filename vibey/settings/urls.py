@@ -23,8 +23,13 @@ _REDIS_SCHEMES = {
 }
 _WEB_SCHEMES = ("http", "https")
 
-_USER_PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#:@]*:)[^\s]*(?=@)")
-_QUERY_PASSWORD = re.compile(r"(?i)(?P<before>[?&](?:password|sslpassword|token|api_?key)=)[^&#\s]*")
+# From an address, or the beginning of one without its scheme, to the last @ before the next: where a mistake is, such
+# as a blank or an @ in a password, nobody knows what of it is the password.
+_USER_PASSWORD = re.compile(
+    r"(?P<before>(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#:]*|^[^\s/?#:@]+(?=:(?!//))):)(?:(?!\s[A-Za-z][A-Za-z0-9+.-]*://).)*(?=@)",
+    re.DOTALL,
+)
+_QUERY_PASSWORD = re.compile(r"(?i)(?P<before>(?:[?&\s]|^)(?:password|sslpassword|token|api_?key)=)[^&#\s]*")
 
 
 def normalise_database_url(url: str) -> str:
@@ -91,6 +96,9 @@ def _checked(value: object, schemes: tuple[str, ...], lead: str) -> str:
         raise Unusable(expected)
     if value and not _is_address(value, schemes):
         raise Unusable(expected)
+    if urlsplit(value).netloc.count("@") > 1:
+        # Drivers part such an address in different places, and show the end of the password as a host's name.
+        raise Unusable("an address whose user and password have every @ in them written as %40")
     return value
 
 
