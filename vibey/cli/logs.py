@@ -31,6 +31,7 @@ def logs(job_id: int, *, follow: bool, run_id: int | None, lines: int | None, as
     """Print the output of a run of job ID.
 
     A run on this machine has a file with all that is kept; of one elsewhere, the end of it is in the database.
+    A terminal gets what it can show, and colours; a file or pipe gets all of it.
     """
     from vibey.services import logs as service
 
@@ -39,7 +40,7 @@ def logs(job_id: int, *, follow: bool, run_id: int | None, lines: int | None, as
     with session.installation() as installation:
         if follow:
             for piece in service.follow(installation, job_id, run_id, threading.Event().wait):
-                click.echo(piece, nl=False)
+                output.print_raw(piece)
             return
         found = service.find(installation, job_id, run_id)
     if as_json:
@@ -49,7 +50,7 @@ def logs(job_id: int, *, follow: bool, run_id: int | None, lines: int | None, as
     else:
         if found.source == "stored":
             output.note(f"run {found.run_id} ran on {found.host}; this is the end of its output as stored")
-        click.echo(found.text(lines), nl=False)
+        output.print_raw(found.text(lines))
 
 
 def _as_json(job_id: int, found: RunOutput | None, lines: int | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 # What is read by a program, or kept in a file, is not folded to anybody's screen.
 UNBOUNDED = 240
+# What JSON lets stand as it is, and a terminal obeys or hides: deletions, 8-bit controls, turns of direction.
+_OBEYED = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
+_COLOURS_OFF = "\x1b[0m"
 STYLES = {
     "succeeded": "green",
     "ok": "green",
@@ -58,7 +63,13 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object, on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    click.echo(_OBEYED.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text))
+
+
+def print_raw(text: str) -> None:
+    """Print what a program has printed: to a terminal only its colours, elsewhere as it is."""
+    click.echo(coloured(text) if sys.stdout.isatty() else text, nl=False)
 
 
 def note(line: str) -> None:
@@ -121,6 +132,15 @@ def cell(value: object) -> Text:
 def plain(text: str) -> str:
     """Text without anything a terminal would obey; ends of lines stay."""
     return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text)
+
+
+def coloured(text: str) -> str:
+    """As `plain`, but tabs and colours stay, and nothing is written over a line that stands."""
+    lines = re.sub(r"\r\n?", "\n", text)
+    parts = _COLOUR.split(lines)
+    # Every second part is a colour.
+    shown = [part if at % 2 else "\t".join(map(plain, part.split("\t"))) for at, part in enumerate(parts)]
+    return "".join(shown) + (_COLOURS_OFF if len(parts) > 1 else "")
 
 
 def lasting(seconds: float | None) -> str | None:
