@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -171,6 +172,50 @@ def test_users_and_workers_configuration_is_not_read(
     assert site.git("log", "-1", "--format=%an %s", "vibey/7") == "vibey mine"
 
 
+@pytest.mark.parametrize("entry", [".", "", "bin", "./bin"])
+def test_programs_are_not_found_in_the_tree(
+    studio: Studio, site: Repository, trap: Path, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker whose PATH leads through the folder it is in runs no `git`, `sh` or check of the repository's own."""
+    for folder in (site.path, site.path / "bin"):
+        folder.mkdir(exist_ok=True)
+        for name in ("git", "sh", "true", "env"):
+            shutil.copy(trap / "evil", folder / name)
+    site.commit("programs")
+    monkeypatch.chdir(site.path)
+    monkeypatch.setenv("PATH", f"{entry}:/usr/bin:/bin")
+    done(studio.run("git status; echo more >> readme", {"repo": "site", "verify": "unit"}))
+    assert not (trap / "sprung").exists()
+
+
+def test_nothing_of_a_payload_is_argument_variable_or_folder(
+    studio: Studio, site: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of a payload that are named like settings set nothing, and what loads code passes from no worker."""
+    names = ("NODE_OPTIONS", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "ENV", "IFS")
+    worker = dict.fromkeys((*names, "GIT_SSH_COMMAND", "GIT_CONFIG_COUNT", "npm_config_registry"), "/evil")
+    for name, value in worker.items():
+        if not name.startswith("LD_"):  # the loader of the tests' own git would be told as well
+            monkeypatch.setenv(name, value)
+    payload = {
+        **{key: ["touch", "ran"] for key in ("argv", "command", "efforts", "callable", "roots", "workspace_roots")},
+        **{key: {"EVIL": "evil", "PATH": "/evil"} for key in ("env", "environment", "variables")},
+        **dict.fromkeys(("cwd", "directory", "workspace", "tree", "control"), "/tmp"),  # noqa: S108
+        "EVIL": "evil",
+        "api_key_env": "HOME",
+        "base_url": "http://evil",
+        "stdin": "/etc/passwd",
+        "repo": "site",
+    }
+    done(studio.run('env > seen; pwd > where; printf "%s\\n" "$0" "$@" > arguments', payload))
+    seen = dict(line.split("=", 1) for line in site.show("vibey/7:seen").splitlines() if "=" in line)
+    assert not set(worker).intersection(seen)
+    assert "evil" not in str(seen)
+    assert site.show("vibey/7:where") == str(studio.folder / "runs" / "run-70" / "tree")
+    assert site.show("vibey/7:arguments") == "sh"
+    assert not list(studio.folder.rglob("ran"))
+
+
 @pytest.mark.parametrize(
     "repo",
     [
@@ -226,6 +271,14 @@ def test_repository_out_of_reach_is_refused(studio: Studio, site: Repository, re
         "$(touch sprung)",
         "nosuch",
         "HEAD^{tree}",
+        "@{-1}",
+        "@{upstream}",
+        "main@{1000 days ago}",
+        "-x",
+        "refs/../../x",
+        "HEAD~99",
+        "vibey.lock",
+        "FETCH_HEAD",
         "x" * 300,
         5,
         ["main"],
