@@ -114,6 +114,27 @@ def test_prompt_arrives_on_input_alone(kind: str, run: Run, install: Callable[..
     assert KEY not in " ".join(argv)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "arrives"),
+    [
+        ("/quit", "The task:\n/quit"),
+        (" \u00a0\t\n/clear all", "The task:\n \u00a0\t\n/clear all"),
+        ("\ufeff/x", "The task:\n\ufeff/x"),
+        ("mend /etc/x", "mend /etc/x"),
+        ("!ls @x #y\n/quit", "!ls @x #y\n/quit"),
+        ("\x1b[2J\x07 -x", "\x1b[2J\x07 -x"),
+        ("x" * 250_000, "x" * 250_000),
+    ],
+)
+def test_prompt_is_no_command(
+    prompt: str, arrives: str, run: Run, install: Callable[..., None], tmp_path: Path
+) -> None:
+    """What a client would take for a command of its own arrives as the words of a sentence, all else as it is."""
+    install("qwen-code", f"cat > {tmp_path}/stdin; {printing('qwen-code-success.stream')}")
+    assert isinstance(run("qwen-code", {"prompt": prompt}), Success)
+    assert (tmp_path / "stdin").read_bytes() == arrives.encode()
+
+
 @pytest.mark.parametrize("payload", [{}, {"prompt": " \n"}, {"prompt": 5}, {"text": "x"}])
 def test_job_without_a_prompt_is_its_own_fault(payload: object, run: Run) -> None:
     """The failure says what is missing; no client is needed to say so."""
