@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibey.engines.output import OutputLog, follow, read_tail, read_text
+from vibey.engines.output import DEFAULT_BOUND, OutputLog, follow, read_tail, read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,3 +112,39 @@ def test_lost_text_is_counted(path: Path) -> None:
     log.note("after")
     assert log.lost > 0
     log.close()
+
+
+@pytest.mark.parametrize("name", ["output.log", "output.log.at-2000000"])
+@pytest.mark.parametrize("spoil", ["pipe", "link", "loop", "folder", "socket", "endless"])
+def test_log_that_the_work_replaced_is_no_trap(path: Path, name: str, spoil: str) -> None:
+    """A pipe is not waited for, a link not followed, a file without an end not read to it."""
+    path.write_text("head\n")
+    target = path.with_name(name)
+    target.unlink(missing_ok=True)
+    (path.parent / "private").write_text("private")
+    if spoil == "pipe":
+        os.mkfifo(target)
+    elif spoil in {"link", "loop"}:
+        target.symlink_to(path.parent / ("private" if spoil == "link" else name))
+    elif spoil == "folder":
+        target.mkdir()
+    elif spoil == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(target))
+    else:
+        target.touch()
+        os.truncate(target, 2**40)
+    text = read_text(path)
+    assert len(text) <= 2 * DEFAULT_BOUND
+    assert "private" not in text
+    assert text.startswith("head" if target != path else "") or spoil == "endless"
+    assert len(read_tail(path, 5)) <= len(text)
+    assert sum(len(piece) for piece in follow(path, lambda _seconds: True)) <= 2 * DEFAULT_BOUND
+
+
+def test_no_more_segments_are_read_than_a_log_has(path: Path) -> None:
+    """Files that the work put beside its log make it no longer."""
+    path.write_text("head")
+    for offset in range(10, 2000):
+        path.with_name(f"output.log.at-{offset}").write_text("x")
+    assert len(read_text(path)) < 200

@@ -5,12 +5,16 @@ nothing else: the head at the log's own path, and the tail in segments named `<p
 place of their first byte in the whole output. The oldest segment is dropped when a new one begins, so the
 tail kept is between a quarter and a half of the bound. Readers work by offsets in the whole output and can
 follow while it is written.
+
+The work whose output this is can reach the files. A reader takes plain files only, waits for none, follows no
+link, and reads of each, and of how many, no more than a writer would have left.
 """
 
 from __future__ import annotations
 
 import codecs
 import os
+import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_BOUND = 4 * 1024 * 1024
 FOLLOW_PAUSE_SECONDS = 0.2
 _PIECE = 64 * 1024
+_MOST_SEGMENTS = 3
 
 
 class OutputLog:
@@ -119,18 +124,31 @@ def _placed_pieces(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
         if offset > reached:
             yield offset, f"\n[vibey] {offset - reached} bytes left out\n".encode()
             reached = offset
+        descriptor = _opened(file)
+        if descriptor is None:
+            continue
         try:
-            with file.open("rb") as opened:
-                opened.seek(reached - offset)
-                while piece := opened.read(_PIECE):
-                    reached += len(piece)
-                    yield reached, piece
-        except FileNotFoundError:
-            continue  # dropped since it was listed; the next one says how much is missing
+            while reached < offset + DEFAULT_BOUND and (piece := os.pread(descriptor, _PIECE, reached - offset)):
+                reached += len(piece)
+                yield reached, piece
+        finally:
+            os.close(descriptor)
+
+
+def _opened(file: Path) -> int | None:
+    """The file for reading; None if it was dropped since it was listed, or is no plain file."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _files(path: Path) -> list[tuple[int, Path]]:
     head = [(0, path)] if path.exists() else []
     prefix = f"{path.name}.at-"
     named = (file for file in path.parent.glob(f"{path.name}.at-*") if file.name.removeprefix(prefix).isdigit())
-    return head + sorted((int(file.name.removeprefix(prefix)), file) for file in named)
+    return head + sorted((int(file.name.removeprefix(prefix)), file) for file in named)[-_MOST_SEGMENTS:]
