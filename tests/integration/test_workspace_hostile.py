@@ -16,6 +16,7 @@ import pytest
 from tests.support.repositories import Repository, Studio
 from vibey.domain.outcome import Failure, FailureClass, Success
 from vibey.engines.contract import Check
+from vibey.engines.tree import release
 
 if TYPE_CHECKING:
     from vibey.domain.outcome import Outcome
@@ -455,6 +456,17 @@ def test_planted_secrets_go_nowhere(studio: Studio, site: Repository, monkeypatc
     assert isinstance(outcome, Failure)
     assert outcome.detail == "bad key ********"
     assert site.is_sound()
+
+
+@pytest.mark.parametrize(
+    "spoil", ["mkfifo $f", "ln -s /dev/zero $f", "mkdir $f", "echo [ > $f", "yes [ | head -c 60000 > $f"]
+)
+def test_spoiled_note_of_a_dead_run_keeps_nobody(studio: Studio, site: Repository, spoil: str) -> None:
+    """Whoever cleans up after a run reads what the work has made of its folder, and goes on."""
+    script = f"f=../workspace/kept.json; rm $f; {spoil}; touch new"
+    done(studio.run(script, {"repo": "site"}))
+    release(studio.folder / "runs" / "run-70" / "workspace")
+    assert set(site.refs()) == {"refs/heads/main", "refs/heads/vibey/7"}
 
 
 AS_NOBODY = """

@@ -145,6 +145,7 @@ def test_log_that_the_work_replaced_is_no_trap(path: Path, name: str, spoil: str
 def test_no_more_segments_are_read_than_a_log_has(path: Path) -> None:
     """Files that the work put beside its log make it no longer."""
     path.write_text("head")
+    path.with_name("output.log.at-\u00b2").write_text("no number")
     for offset in range(10, 2000):
         path.with_name(f"output.log.at-{offset}").write_text("x")
     assert len(read_text(path)) < 200

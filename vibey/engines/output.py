@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from typing import TYPE_CHECKING
+
+from vibey.engines.plain import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +125,7 @@ def _placed_pieces(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
         if offset > reached:
             yield offset, f"\n[vibey] {offset - reached} bytes left out\n".encode()
             reached = offset
-        descriptor = _opened(file)
+        descriptor = opened(file)
         if descriptor is None:
             continue
         try:
@@ -135,20 +136,8 @@ def _placed_pieces(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
             os.close(descriptor)
 
 
-def _opened(file: Path) -> int | None:
-    """The file for reading; None if it was dropped since it was listed, or is no plain file."""
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
 def _files(path: Path) -> list[tuple[int, Path]]:
     head = [(0, path)] if path.exists() else []
     prefix = f"{path.name}.at-"
-    named = (file for file in path.parent.glob(f"{path.name}.at-*") if file.name.removeprefix(prefix).isdigit())
+    named = (file for file in path.parent.glob(f"{path.name}.at-*") if file.name.removeprefix(prefix).isdecimal())
     return head + sorted((int(file.name.removeprefix(prefix)), file) for file in named)[-_MOST_SEGMENTS:]

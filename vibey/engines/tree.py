@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.engines.calling import DeclaredFailure, EngineFault
 from vibey.engines.git import Git, GitFailed, fresh
 from vibey.engines.ours import write_report
+from vibey.engines.plain import beginning
 from vibey.engines.removal import remove
 from vibey.engines.source import opened
 
@@ -45,6 +46,7 @@ _KEPT = re.compile(r"refs/vibey/[0-9a-f]{12}/run-\d+")
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _HEAD = re.compile(r"refs/[\w./+@-]{1,200}")
 _STALE_LOCK_SECONDS = 600
+_LARGEST_NOTE = 64 * 1024
 _MIB = 1024 * 1024
 _TREE_SETTINGS = """\
 [core]
@@ -128,9 +130,9 @@ def bring(order: Document) -> Document:
 def release(control: Path) -> None:
     """Let go of the base that a run holds in its source, as its folder says; nothing is raised."""
     try:
-        kept = json.loads((control / KEPT_FILE).read_text(encoding="utf-8"))
+        kept = json.loads(beginning(control / KEPT_FILE, _LARGEST_NOTE))
         drop(str(kept["repository"]), str(kept["reference"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
 
 
