@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tests.support.repositories import Repository
 from tests.support.trees import living
 from tests.support.wait import until
 from vibey.engines.processes import kill_leftovers
-from vibey.services.outputs import prune, sweep
+from vibey.services.outputs import prune, runs_root, sweep, tidy
 from vibey.services.route import route
 from vibey.services.run import carry_out
 
@@ -177,3 +178,18 @@ def test_prune_survives_what_work_leaves(bench: Bench, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "output.log").symlink_to(tmp_path / "nowhere")
     assert prune(bench.installation) == 0
+
+
+def test_link_in_a_run_folders_place_leads_nowhere(bench: Bench, tmp_path: Path) -> None:
+    """Whatever the work has made of its own folder, cleaning up removes nothing elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    os.utime(elsewhere / "precious", (0, 0))
+    root = runs_root(bench.installation)
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "run-70").symlink_to(elsewhere)
+    tidy(bench.installation, 70)
+    assert sweep(bench.installation) == 0
+    prune(bench.installation)
+    assert (elsewhere / "precious").exists()

@@ -73,15 +73,20 @@ def prune(installation: Installation) -> int:
     if not root.is_dir():
         return 0
     oldest = time.time() - KEPT_SECONDS
-    old = [entry for entry in root.iterdir() if entry.is_dir() and _changed_at(entry) < oldest]
+    old = [entry for entry in root.iterdir() if _is_folder(entry) and _changed_at(entry) < oldest]
     for entry in old:
         release(entry / CONTROL)
         remove(entry)
     return len(old)
 
 
+def _is_folder(path: Path) -> bool:
+    # The work may have put a link in its folder's place: what that leads to is not ours to remove from.
+    return path.is_dir() and not path.is_symlink()
+
+
 def _tidy(directory: Path) -> None:
-    if directory.is_dir():
+    if _is_folder(directory):
         for entry in directory.iterdir():
             if not entry.name.startswith(LOG_NAME):
                 remove(entry)
@@ -93,7 +98,7 @@ def _untidy(root: Path) -> list[tuple[Path, int]]:
     return [
         (entry, int(found[1]))
         for entry, found in named
-        if found and entry.is_dir() and any(not each.name.startswith(LOG_NAME) for each in entry.iterdir())
+        if found and _is_folder(entry) and any(not each.name.startswith(LOG_NAME) for each in entry.iterdir())
     ]
 
 
