@@ -293,6 +293,26 @@ def test_broken_adapter_is_vibeys_failure(run: Run, installation: str) -> None:
     assert "KeyError: 'oops' (test_engine_runner.py:" in outcome.detail
 
 
+def test_what_an_adapter_says_of_secrets_is_masked(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """An adapter that works in the worker itself and starts no process shows no secret: not by its errors, nor else."""
+    key = "sk-planted-secret-0123456789"
+
+    def breaking(_job: Job, _context: Context) -> RunSteps:
+        yield Progress()
+        raise ValueError(f"cannot send Bearer {key}")
+
+    def answering(_job: Job, _context: Context) -> RunSteps:
+        yield Progress()
+        return Success({"sent": [key]})
+
+    broken = run(Steps(breaking), secrets=lambda: (key,))
+    assert isinstance(broken, Failure)
+    assert "cannot send Bearer ********" in broken.detail
+    assert "cannot send Bearer ********" in caplog.text
+    assert key not in broken.detail + caplog.text
+    assert run(Steps(answering), secrets=lambda: (key,)) == Success({"sent": ["********"]})
+
+
 def test_interrupted_worker_kills_the_tree(run: Run, installation: str) -> None:
     """An interrupt passes through, once nothing of the run is left."""
 

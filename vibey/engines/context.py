@@ -10,7 +10,7 @@ from vibey.engines.contract import Job, RunStopped, StopReason
 from vibey.engines.marks import Marks
 from vibey.engines.output import OutputLog
 from vibey.engines.process import Order, SupervisedProcess
-from vibey.engines.stream import masked_line, masked_tree
+from vibey.engines.stream import masked, masked_line, masked_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,7 @@ class RunContext:
         marks = Marks(job.installation, job.job_id, job.run_id, job.token)
         # What one process was told in confidence, a later one of the run may find and print; and so may any with
         # what lies about on the worker's machine.
-        self._secrets = tuple(dict.fromkeys((*(self._secrets or self._known()), *secrets)))
+        self._secrets = tuple(dict.fromkeys((*self._confided(), *secrets)))
         order = Order(tuple(argv), environment, directory or self.directory, stdin, self._secrets)
         log = self.output
         try:
@@ -101,12 +101,16 @@ class RunContext:
 
     def masked(self, outcome: Outcome) -> Outcome:
         """The outcome without any secret a process of the run was given or may have found."""
-        if not self._secrets:
-            return outcome
         if isinstance(outcome, Failure):
-            return replace(outcome, detail=masked_line(outcome.detail, self._secrets))
-        result = masked_tree(outcome.result, self._secrets)
+            return replace(outcome, detail=masked_line(outcome.detail, self._confided()))
+        if not outcome.result:
+            return outcome
+        result = masked_tree(outcome.result, self._confided())
         return replace(outcome, result=result if isinstance(result, dict) else None)
+
+    def hidden(self, text: str) -> str:
+        """A text of Vibey's own about the run, without these secrets."""
+        return masked(text, self._confided())
 
     def ended_for(self) -> StopReason | None:
         """Why the run was ended; None when its work ended by itself and the lease is not known to be lost.
@@ -128,6 +132,9 @@ class RunContext:
             if reason is not None:
                 self._output.note(f"the run was ended: {reason.value}")
             self._output.close()
+
+    def _confided(self) -> tuple[str, ...]:
+        return self._secrets or tuple(self._known())
 
 
 def _fresh(path: Path) -> Path:

@@ -58,7 +58,7 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     ask. `wake(seconds)` blocks up to that long and returns True to have the lease renewed, and so a cancel
     seen, at once; it may be called, and block, for a moment after the run has ended. `on_progress` is called
     from this thread. `secrets` gives what no log and no outcome may show, beside what the processes are given; it is
-    asked once a process starts.
+    asked when there is something to show.
     """
     watch = Watch(
         Limits(lease_seconds, timeout_seconds, stall_seconds, grace_seconds),
@@ -83,8 +83,9 @@ def _outcome(engine: Engine, job: Job, context: RunContext, spending: Spending) 
         return _followed(engine, job, context, spending)
     except RunStopped as stop:
         return Failure(FailureClass.VIBEY, str(stop))
-    except Exception as error:
-        logger.exception("the engine of run %s broke", job.run_id)
+    except Exception as error:  # noqa: BLE001  (whatever an adapter does wrong)
+        # An adapter's error may quote what it was about to send.
+        logger.error("the engine of run %s broke:\n%s", job.run_id, context.hidden(traceback.format_exc()))  # noqa: TRY400
         where = traceback.extract_tb(error.__traceback__)[-1]
         detail = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
         return Failure(FailureClass.VIBEY, one_line(detail))
