@@ -10,7 +10,7 @@ from vibey import embedded
 from vibey.coordination.wakeups import WakeUps
 from vibey.domain.errors import ServiceUnavailable
 from vibey.publisher import Build, Publisher, celery_settings, make_app
-from vibey.settings import normalise_database_url, normalise_redis_url
+from vibey.settings import normalise_database_url, normalise_redis_url, redacted_url
 from vibey.store import migrate
 from vibey.store.database import Database
 
@@ -82,8 +82,8 @@ class Installation:
 
     @property
     def identity(self) -> str:
-        """What tells this installation's processes from another's on the same machine."""
-        return blake2b(self.database.url.encode(), digest_size=8).hexdigest()
+        """What tells this installation's processes from another's on the machine. Jobs see it: no secret is in it."""
+        return blake2b(redacted_url(self.database.url).encode(), digest_size=8).hexdigest()
 
     def require_schema(self) -> None:
         """Raise unless the database answers and has this version's schema."""
