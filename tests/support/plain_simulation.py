@@ -13,6 +13,7 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any
 
+from tests.support.plain_books import Engine, Job, Run, failure_of
 from vibey import __version__
 from vibey.domain import settlement
 from vibey.domain.circuit import Circuit, OpenReason
@@ -23,7 +24,7 @@ from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
 from vibey.domain.layer import scheduled
 from vibey.domain.measure import fingerprint, is_current, judge
 from vibey.domain.offer import Mode, Why
-from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
+from vibey.domain.outcome import Failure, Success
 from vibey.domain.requirement import Requirement, conversation
 from vibey.domain.settlement import Attempted, JobState
 from vibey.domain.weight import decayed
@@ -33,7 +34,6 @@ from vibey.simulate.trace import Arrival
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vibey.domain.effort import Effort
     from vibey.domain.outcome import Outcome
     from vibey.domain.selection import SessionKey
     from vibey.settings import Settings
@@ -44,55 +44,6 @@ MONDAY_MS = 4 * DAY_MS
 # More midnights than any window of `auto` has, so that whoever gives up earlier has to be right.
 PATIENCE = 20
 INSTALLATION = "the installation's"
-
-
-@dataclass
-class Engine:
-    """An engine's books."""
-
-    facts: EngineFacts
-    slots: int
-    up: bool
-    demoted: bool = False
-    busy_until: int = 0
-    ill: Failure | None = None
-
-
-@dataclass
-class Job:
-    """A job's books. `told` is the last hold or wait written for it."""
-
-    number: int
-    arrival: Arrival
-    effort: Effort
-    due: int
-    attempts: int = 0
-    refunds: int = 0
-    handoffs: int = 0
-    avoided: frozenset[str] = frozenset()
-    affinity: str | None = None
-    held_at: int | None = None
-    told: tuple[str, str] | None = None
-    looked_at: int = 0
-    is_queued: bool = True
-
-
-@dataclass
-class Run:
-    """A run's books. `verdict` is how it ends, if not well; `unit` the purse and day of its unit."""
-
-    number: int
-    job: Job
-    attempt: int
-    engine: Engine
-    why: Why
-    begun: int
-    looked_at: int
-    ends: int
-    unit: tuple[str, int] | None
-    is_probe: bool
-    verdict: Failure | None = None
-    ended: int | None = None
 
 
 @dataclass
@@ -211,7 +162,7 @@ class PlainSimulation:
             case "slots":
                 engine.slots = event.slots
             case "fail":
-                engine.ill = _failure(event)
+                engine.ill = failure_of(event)
                 for run in self._live():
                     if run.engine is engine:
                         run.ends, run.verdict = self.now, run.verdict or engine.ill
@@ -413,11 +364,3 @@ class PlainSimulation:
                 order = -asked.priority * 10**15 if not age else asked.at_ms - asked.priority * age
                 found.append(Demand(job.number, attempt, asked.project, order, looked_at, taken, able))
         return found
-
-
-def _failure(event: FleetEvent) -> Failure:
-    if event.failure == "engine":
-        return Failure(FailureClass.ENGINE, "engine")
-    kind = CapacityKind(event.failure)
-    resets = event.resets_ms if kind is CapacityKind.WINDOW else None
-    return Failure(FailureClass.CAPACITY, event.failure, kind, resets_in_ms=resets)
