@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vibey.domain.effort import Effort
+from vibey.domain.outcome import Failure, FailureClass, Success
 from vibey.engines.contract import Check, EngineConfig, Job, Renewal
 from vibey.engines.registry import build
 from vibey.engines.runner import execute
@@ -106,3 +107,16 @@ class Studio:
     def log(self, run_id: int = 70) -> str:
         """A run's log."""
         return (self.folder / "runs" / f"run-{run_id}" / "output.log").read_text(errors="replace")
+
+
+def done(outcome: Outcome | Stopped) -> dict[str, object]:
+    """The result of a success."""
+    assert isinstance(outcome, Success), outcome
+    return dict(outcome.result or {})
+
+
+def refused(outcome: Outcome | Stopped) -> str:
+    """The words of a failure that is the work's."""
+    assert isinstance(outcome, Failure), outcome
+    assert outcome.failure_class is FailureClass.WORK, outcome
+    return outcome.detail
