@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import oracles
-from tests.support.worlds import batches, requirements, worlds
+from tests.support.worlds import batches, requirements, ruled_worlds, worlds
 from vibey.domain.decide import Assign, Request, Wait, World, decide, decide_all, prospect
 from vibey.domain.engine import Phase, Tier
-from vibey.domain.offer import Why
+from vibey.domain.offer import Fallback, Mode, Why
 from vibey.domain.pool import default_pool
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_credits_of_engines_that_took_no_part_stand_still(world: World, requests
         assert members & {engine.name for engine in world.engines} <= free
 
 
-@given(worlds(), batches())
+@given(worlds() | ruled_worlds(), batches())
 def test_a_batch_decides_as_if_its_jobs_had_come_one_by_one(world: World, requests: list[Request]) -> None:
     """`decide_all` is the fold of `decide`; a ready survey changes nothing."""
     decisions, seen = folded(requests, world)
@@ -127,7 +127,7 @@ def test_a_batch_decides_as_if_its_jobs_had_come_one_by_one(world: World, reques
     assert [decide(request, at, surveyed) for request, at, surveyed in trio] == decisions
 
 
-@given(worlds(), batches())
+@given(worlds() | ruled_worlds(), batches())
 def test_nothing_given_is_changed(world: World, requests: list[Request]) -> None:
     """Deciding and moving on leave the world they were given, and its mappings, as they were."""
     before = deepcopy((world.engines, world.pool, dict(world.usage.in_use), world.usage.probing, dict(world.credits)))
@@ -149,7 +149,7 @@ def test_slots_are_never_exceeded_and_never_left_idle(world: World, requests: li
             assert not oracles.takers(decision.request.requirement, last.engines, last.usage)
 
 
-@given(worlds(), batches(largest=30))
+@given(worlds() | ruled_worlds(), batches(largest=30))
 def test_a_half_open_account_gets_one_probe_in_all(world: World, requests: list[Request]) -> None:
     """Engines of one half-open account share its single probe, and none is granted while one is out."""
     probes: Counter[str] = Counter()
@@ -171,7 +171,7 @@ def test_the_order_engines_are_listed_in_changes_nothing(world: World, requests:
     assert list(decide_all(requests, other)) == list(decide_all(requests, world))
 
 
-@given(worlds(), batches())
+@given(worlds() | ruled_worlds(), batches())
 def test_no_float_takes_part(world: World, requests: list[Request]) -> None:
     """Surveys, decisions and the worlds they lead to are made of whole numbers, names and flags."""
     decisions, seen = folded(requests, world)
@@ -179,7 +179,7 @@ def test_no_float_takes_part(world: World, requests: list[Request]) -> None:
     assert not [atom for atom in oracles.atoms((decisions, seen, surveys)) if isinstance(atom, float)]
 
 
-@given(worlds(), batches())
+@given(worlds() | ruled_worlds(), batches())
 def test_the_same_question_has_the_same_answer(world: World, requests: list[Request]) -> None:
     """Deciding twice gives equal decisions."""
     assert list(decide_all(requests, world)) == list(decide_all(requests, deepcopy(world)))
@@ -193,3 +193,29 @@ def test_expected_shares_of_a_decision_sum_to_one_pick(world: World, requests: l
             assert all(sum(step.shares) == 10**12 for step in decision.selection.steps)
             last = decision.selection.steps[-1]
             assert last.shares[last.members.index(decision.engine.name)] > 0
+
+
+@given(ruled_worlds(), batches(largest=30))
+def test_paid_exceptions_keep_to_their_projects_rules(world: World, requests: list[Request]) -> None:
+    """Overflow beside full local engines only, after the wait, in mode hybrid; fallback as allowed; no cap overdrawn."""
+    left = dict(world.caps)
+    decisions, seen = folded(requests, world)
+    for decision, before in zip(decisions, seen, strict=False):
+        if not isinstance(decision, Assign):
+            continue
+        asked, policy = decision.request.requirement, world.policies[decision.request.requirement.project]
+        local, _ = oracles.candidates(asked, before.engines, Tier.LOCAL)
+        free = [engine for engine in local if oracles.free_slots(engine, before.usage) > 0]
+        assert decision.counted == (
+            decision.why is Why.OVERFLOW or (decision.why is Why.FALLBACK and policy.fallback is Fallback.COUNT)
+        )
+        if decision.why is Why.OVERFLOW:
+            assert (policy.mode, free, decision.engine.tier) == (Mode.HYBRID, [], Tier.PAID)
+            assert local
+            assert decision.request.waited_ms >= policy.overflow_after_ms
+        elif decision.why is Why.FALLBACK:
+            assert not local
+            assert policy.fallback is not Fallback.NEVER
+        left[world.purse(asked.project)] -= decision.counted
+    assert all(units >= 0 for units in left.values())
+    assert left == dict(seen[-1].caps)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.worlds import batches, efforts, requirements, sessions, worlds
+from tests.support.worlds import batches, efforts, requirements, ruled_worlds, sessions, worlds
 from vibey.domain.decide import Assign, Request, decide, decide_all
 from vibey.domain.requirement import Requirement
 from vibey.domain.selection import Turn
@@ -38,7 +38,7 @@ def through_json(value: object) -> object:
     return json.loads(json.dumps(value, allow_nan=False))
 
 
-@given(worlds(patient=True), batches())
+@given(worlds(patient=True) | ruled_worlds(patient=True), batches())
 def test_a_world_read_back_decides_the_same(world: World, requests: list[Request]) -> None:
     """The world is plain JSON, and a batch replayed on what is read back makes equal decisions."""
     stored = through_json(world_json(world))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from vibey.domain.assessment import Assessment
-from vibey.domain.decide import Request, World
+from vibey.domain.decide import SHARED_PURSE, Request, World
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
 from vibey.domain.layer import Layer, LayerKind
+from vibey.domain.offer import Fallback, Mode, Policy
 from vibey.domain.pool import Member, Pool, Select, default_pool
 from vibey.domain.requirement import Requirement
 from vibey.domain.selection import Field, Session
@@ -39,16 +40,17 @@ FLAGS = {
     "busy": True,
     "demoted": True,
 }
-FLAWS: list[tuple[str, ...]] = [*[()] * 12, *combinations(FLAGS, 1), *combinations(FLAGS, 2)]
+# Most engines are sound, most requirements plain: a decision is a choice only where several engines are free.
+FLAWS: list[tuple[str, ...]] = [*[()] * 160, *combinations(FLAGS, 1), *combinations(FLAGS, 2)]
 ABILITIES = [frozenset[str](), frozenset({"web"}), frozenset({"vision"}), frozenset({"web", "vision"})]
-LEVELS = [(), *(levels for size in (1, 2, 3) for levels in combinations(Effort, size))]
+LEVELS = [*[()] * 16, *(levels for size in (1, 2, 3) for levels in combinations(Effort, size))]
 
-phases = st.sampled_from([Phase.CLOSED, Phase.CLOSED, Phase.HALF_OPEN, Phase.OPEN])
-weights = st.sampled_from([0, 1, 333_333, 1_000_000, 2_000_000, 3_000_000, 7_654_321, 10**12])
+phases = st.sampled_from([*[Phase.CLOSED] * 8, Phase.HALF_OPEN, Phase.OPEN])
+weights = st.sampled_from([1_000_000, 2_000_000, 3_000_000, 333_333, 7_654_321, 1, 10**12, 1_000_000, 2_000_000, 0])
 failures = st.sampled_from([0, 0, 100_000, 999_999, 1_000_000])
 prices = st.sampled_from([0, 0, 1, 900_000, 3_000_000, 20_000_000])
 efforts = st.sampled_from(list(Effort))
-few_names = st.sampled_from([0, 0, 1]).flatmap(
+few_names = st.sampled_from([0, 0, 0, 0, 0, 1]).flatmap(
     lambda some: st.integers(0, 2 ** len(NAMES) - 1).map(_chosen) if some else st.just(frozenset[str]())
 )
 credits_of_members = st.just(0) | st.integers(-3 * UNIT, 3 * UNIT)
@@ -58,11 +60,12 @@ requirements = st.builds(
     pool=st.just("main"),
     project=st.sampled_from(["p", "q"]),
     effort=efforts,
-    capabilities=st.sampled_from([*[ABILITIES[0]] * 4, *ABILITIES]),
+    capabilities=st.sampled_from([*[ABILITIES[0]] * 12, *ABILITIES]),
     excluded=few_names,
     avoided=few_names,
     affinity=st.none() | st.sampled_from(NAMES),
 )
+waits = st.sampled_from([0, 0, 999, 1000, 700_000])
 sessions = st.none() | st.sampled_from(["p/s", "p/t"])
 layers = st.lists(
     st.builds(Layer, st.sampled_from(LayerKind), st.sampled_from([1, 100_000, 300_000, 500_000, 2_000_000])), max_size=2
@@ -71,7 +74,7 @@ layers = st.lists(
 
 engines = st.tuples(
     st.sampled_from(Tier),
-    st.integers(0, 3),
+    st.sampled_from([1, 2, 3, 1, 2, 0]),
     st.sampled_from(ACCOUNTS),
     weights,
     st.sampled_from(FLAWS),
@@ -85,7 +88,8 @@ engines = st.tuples(
 def fleets(draw: st.DrawFn, *, smallest: int = 0) -> tuple[EngineFacts, ...]:
     """Engines in declared order; those of one account share its phase and failure average."""
     guards = {account: (draw(phases), draw(failures)) for account in ACCOUNTS}
-    drawn = draw(st.lists(engines, min_size=smallest, max_size=len(NAMES)))
+    size = draw(st.sampled_from([each for each in (4, 6, 8, 5, 3, 7, 2, 1, 0) if each >= smallest]))
+    drawn = [draw(engines) for _ in range(size)]
     return tuple(
         EngineFacts(
             name=NAMES[number],
@@ -137,8 +141,8 @@ def worlds(draw: st.DrawFn, *, smallest: int = 0, with_credits: bool = True, pat
     names = [engine.name for engine in fleet]
     configured = trees(draw(st.permutations(names)), patient=patient)
     pool = default_pool("main", fleet) if draw(st.booleans()) else draw(configured)
-    in_use = dict(zip(names, draw(st.lists(st.sampled_from([0, 0, 1, 2, 3]), max_size=len(names))), strict=False))
-    probing = draw(st.sampled_from([frozenset[str](), frozenset({"a0"}), frozenset({"a1", "a2"})]))
+    in_use = dict(zip(names, draw(st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), max_size=len(names))), strict=False))
+    probing = draw(st.sampled_from([*[frozenset[str]()] * 4, frozenset({"a0"}), frozenset({"a1", "a2"})]))
     live = {}
     if with_credits and draw(st.booleans()):
         live = {key: draw(credits_of_members) for key in credit_keys(pool)}
@@ -151,13 +155,46 @@ def worlds(draw: st.DrawFn, *, smallest: int = 0, with_credits: bool = True, pat
     return World(pool, fleet, Usage(in_use, probing), live, draw(st.booleans()), sessions=memory)
 
 
+policies = st.builds(
+    Policy,
+    mode=st.sampled_from([Mode.HYBRID, Mode.SINGLETON]),
+    overflow_after_ms=st.sampled_from([0, 1000, 600_000]),
+    poll_ms=st.sampled_from([1000, 30_000]),
+    cap=st.integers(0, 3),
+    fallback=st.sampled_from(Fallback),
+    weight=st.integers(1, 3),
+)
+
+
+@st.composite
+def ruled_worlds(draw: st.DrawFn, *, patient: bool = False) -> World:
+    """A world with rules for its projects, who draw on a cap each or on one they share, and with busy local engines."""
+    world = draw(worlds(smallest=2, patient=patient))
+    busy = draw(st.booleans())
+    full = {each.name: each.slots for each in world.engines if busy and each.tier is Tier.LOCAL}
+    shared = draw(st.booleans())
+    purses = {"p": SHARED_PURSE, "q": SHARED_PURSE} if shared else {}
+    caps = {name: draw(st.integers(0, 3)) for name in ([SHARED_PURSE] if shared else ["p", "q"])}
+    return World(
+        world.pool,
+        world.engines,
+        Usage({**world.usage.in_use, **full}, world.usage.probing),
+        world.credits,
+        world.cost_aware,
+        {name: draw(policies) for name in ("p", "q")},
+        purses,
+        caps,
+        world.sessions,
+    )
+
+
 @st.composite
 def batches(draw: st.DrawFn, *, largest: int = 12) -> list[Request]:
     """Queued jobs in order, of a few groups."""
     groups = draw(st.lists(requirements, min_size=1, max_size=3))
     size = draw(st.integers(1, largest))
     return [
-        Request(number, draw(st.integers(1, 7)), draw(st.sampled_from(groups)), session=draw(sessions))
+        Request(number, draw(st.integers(1, 7)), draw(st.sampled_from(groups)), draw(waits), draw(sessions))
         for number in range(1, size + 1)
     ]
 
