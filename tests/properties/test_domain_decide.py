@@ -197,7 +197,7 @@ def test_expected_shares_of_a_decision_sum_to_one_pick(world: World, requests: l
 
 @given(ruled_worlds(), batches(largest=30))
 def test_paid_exceptions_keep_to_their_projects_rules(world: World, requests: list[Request]) -> None:
-    """Overflow beside full local engines only, after the wait, in mode hybrid; fallback as allowed; no cap overdrawn."""
+    """Overflow beside full local engines only, after the wait, in mode hybrid; fallback as allowed; caps hold."""
     left = dict(world.caps)
     decisions, seen = folded(requests, world)
     for decision, before in zip(decisions, seen, strict=False):
