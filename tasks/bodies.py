@@ -35,8 +35,15 @@ def enqueue(**values: Any) -> None:  # noqa: ANN401  keyword arguments as the co
     however often it comes, there is one job.
     """
     from vibey.services.enqueue import order_of, place
+    from vibey.tracing import taken
 
-    keyed = {**values, "idempotency_key": values.get("idempotency_key") or f"message {current_task.request.id}"}
+    request = current_task.request
+    keyed = {
+        **values,
+        "idempotency_key": values.get("idempotency_key") or f"message {request.id}",
+        # a producer that traces its messages names its span in their headers
+        "traceparent": values.get("traceparent") or taken(request.get("traceparent")),
+    }
     try:
         place(installation(), [order_of(keyed)])
     except (ServiceUnavailable, Contended):
