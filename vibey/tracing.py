@@ -5,8 +5,8 @@ Spans and who begins them:
   job, as the W3C's `traceparent`.
 - `vibey.route`, by the router, one for each run granted; a child of the job's. Its context is stored with the run, in
   the transaction that grants it, and the span is told only once that has been committed.
-- `vibey.run`, by the worker that carries the run out; a child of the grant's. Its context goes to the engine's processes
-  as `TRACEPARENT`, so that a client that traces can go on with it.
+- `vibey.run`, by the worker that carries the run out; a child of the grant's. Its context goes to the engine's
+  processes as `TRACEPARENT`, so that a client that traces can go on with it.
 
 So a context crosses processes through rows only, and survives whatever becomes of messages: a grant that is sent again,
 a run that follows a lost one, a worker that starts tomorrow. Where a process does not trace, what was stored goes on
@@ -20,10 +20,12 @@ collector that is away loses spans, not jobs.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
 import sys
+import threading
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,6 +40,7 @@ log = logging.getLogger("vibey.tracing")
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 VARIABLE = "TRACEPARENT"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+FAREWELL_SECONDS = 2.0
 EXPORTERS = "opentelemetry_traces_exporter"
 Attributes = dict[str, "str | int | float | bool | None"]
 
@@ -125,11 +128,19 @@ def wanted(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for word in named.split(",") if (name := word.strip()) and name != "none")
 
 
+def use(provider: Any) -> None:  # noqa: ANN401  OpenTelemetry's, which may be absent
+    """Trace by this tracer provider in this process, whatever the environment says; None: not at all."""
+    _providers[os.getpid()] = provider
+
+
 def close() -> None:
-    """Send what this process has told so far; for processes that end without the interpreter's own farewell."""
-    provider = _providers.pop(os.getpid(), None)
+    """Send what this process has told so far, and tell no more; what a collector does not take soon is lost."""
+    provider = _providers.get(os.getpid())
     if provider is not None:
-        provider.shutdown()
+        use(None)
+        farewell = threading.Thread(target=provider.shutdown, name="vibey-traces", daemon=True)
+        farewell.start()
+        farewell.join(FAREWELL_SECONDS)
 
 
 # Made by each process for itself: the thread that exports does not survive a fork.
@@ -165,7 +176,9 @@ def _made(environ: Mapping[str, str]) -> Any:  # noqa: ANN401  OpenTelemetry's, 
         return None
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     own = {"service.version": __version__} | ({} if named else {"service.name": "vibey"})
-    provider = TracerProvider(resource=Resource.create(own))
+    # its own farewell would keep a command waiting for a collector that is away
+    provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)
+    atexit.register(close)
     for exporter in exporters:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
