@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 from typing_extensions import override
 
 from vibey.services.families import FAMILIES, Kind
@@ -29,7 +28,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 LONGEST_FRESH_SECONDS = 1.0
 # Reading takes at most one part in so many of the time, however deep the queue and however many scrape.
 SHARE = 50
-BUCKETS = tuple(floatToGoString(bound / 1_000_000) for bound in BOUNDS)
+BUCKETS = tuple(str(bound / 1_000_000) for bound in BOUNDS)
 
 
 class Scraper:
