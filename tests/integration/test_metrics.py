@@ -120,7 +120,7 @@ def test_picks_are_counted_by_what_they_rested_on(open_bench: Callable[..., Benc
 
 
 def test_waits_are_told_by_the_tier_waited_for(open_bench: Callable[..., Bench]) -> None:
-    """A full local engine's queue waits for local; a job that only a paid one may serve, if policy forbids it, for none."""
+    """A full local engine's queue waits for local; a job that only a paid one may serve, forbidden, for none."""
     engine = {"l": noop(), "p": noop("paid", capabilities=["web"]), "q": noop("paid", capabilities=["x"])}
     bench = open_bench(engine=engine, engines={"slots": {"l": 1, "p": 1, "q": 1}, "paid_fallback": "never"})
     assert _scraped(bench).by("vibey_oldest_wait_seconds", "tier") == {"local": 0, "paid": 0, "none": 0}
