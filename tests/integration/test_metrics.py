@@ -20,6 +20,8 @@ from vibey.services.metrics import Stalls, snapshot
 from vibey.services.route import route
 from vibey.services.run import carry_out
 from vibey.services.tick import tick
+from vibey.store import metrics
+from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +150,28 @@ def test_a_job_of_lower_priority_is_not_overlooked(open_bench: Callable[..., Ben
     first = bench.value("select min(id) from jobs where priority = -3 and effort = 4")
     _age(bench, "due_at", 300, f"id = {first}")
     assert 300 <= _scraped(bench)("vibey_oldest_wait_seconds", tier="local") < 400
+
+
+def _visited(plan: dict[str, Any]) -> int:
+    """How many rows of the jobs a plan really looked at."""
+    own = plan["Actual Rows"] * plan["Actual Loops"] if plan.get("Relation Name") == "jobs" else 0
+    return round(own) + sum(_visited(each) for each in plan.get("Plans", ()))
+
+
+@pytest.mark.parametrize("ageing", [0, 60])
+def test_the_fronts_cost_nothing_for_the_jobs_behind_them(open_bench: Callable[..., Bench], ageing: int) -> None:
+    """Three groups of two priorities: a dozen rows are looked at, however many thousand jobs are queued."""
+    bench = open_bench(engine={"l": noop()}, engines={"priority_age_seconds": ageing})
+    for effort in ("low", "high", "max"):
+        for priority in (0, 5):
+            bench.enqueue(700, effort=effort, priority=priority)
+    query(bench.url, "analyze jobs")
+    explained = Statement("explain", "the plan of the fronts", f"explain (analyze, format json) {metrics.FRONTS.sql}")
+    limit = metrics.FRONTS_LIMIT
+    rows = bench.installation.database.statement(lambda connection: metrics.FRONTS.all(connection, limit=limit))
+    assert len(rows) == (3 if ageing else 6)
+    (plan,) = bench.installation.database.statement(lambda connection: explained.scalar(connection, limit=limit))
+    assert _visited(plan["Plan"]) <= 60
 
 
 def test_jobs_that_wait_for_a_backoff_are_not_waiting(open_bench: Callable[..., Bench]) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from vibey.store.statement import Statement
 
-# So many fronts are looked at: groups of due jobs, each priority of a group by itself.
+# So many fronts are looked at: groups of due jobs, each priority of a group by itself; with ageing, where hardly two
+# jobs stand alike, and none can be left behind, only the head of a group.
 FRONTS_LIMIT = 10_000
 SELECTED = Statement(
     "metric-selected",
@@ -22,22 +23,22 @@ FRONTS = Statement(
     "the first due job of each group and priority, and the longest hold of the group; a skip scan of the index on due "
     "jobs, a hold by the index on held ones",
     """with recursive fronts as (
-         (select pool, requirement_key, priority, id from jobs where state = 'queued' and not_before is null
-          order by pool, requirement_key, priority desc, id limit 1)
+         (select pool, requirement_key, standing, id from jobs where state = 'queued' and not_before is null
+          order by pool, requirement_key, standing, id limit 1)
          union all
          select next.* from fronts f cross join lateral (
-           (select pool, requirement_key, priority, id from jobs
+           (select pool, requirement_key, standing, id from jobs
             where state = 'queued' and not_before is null and pool = f.pool and requirement_key = f.requirement_key
-              and priority < f.priority
-            order by pool, requirement_key, priority desc, id limit 1)
+              and standing > f.standing and (select age_ms from installation where id = 1) = 0
+            order by pool, requirement_key, standing, id limit 1)
            union all
-           (select pool, requirement_key, priority, id from jobs
+           (select pool, requirement_key, standing, id from jobs
             where state = 'queued' and not_before is null and pool = f.pool and requirement_key > f.requirement_key
-            order by pool, requirement_key, priority desc, id limit 1)
+            order by pool, requirement_key, standing, id limit 1)
            union all
-           (select pool, requirement_key, priority, id from jobs
+           (select pool, requirement_key, standing, id from jobs
             where state = 'queued' and not_before is null and pool > f.pool
-            order by pool, requirement_key, priority desc, id limit 1)
+            order by pool, requirement_key, standing, id limit 1)
            limit 1) next)
        select f.pool, f.requirement_key as key, j.id, p.name as project, j.effort_now, j.capabilities, j.excluded,
               j.avoided, extract(epoch from clock_timestamp() - j.due_at)::float as due_seconds,
