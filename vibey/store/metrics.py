@@ -1,6 +1,6 @@
 """Metrics: what a scrape reads beside the views. Each statement's cost is bounded, whatever the depth of the queue.
 
-How many jobs are queued is the one number that has to be counted (`views.COUNTS`, an index-only scan of open jobs).
+How many jobs are queued, and held, is what has to be counted (`views.COUNTS` and `views.HELD`, by index).
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ FRONTS = Statement(
                where pool = f.pool and requirement_key = f.requirement_key and state = 'queued'
                  and not_before is null) as held_seconds
        from (select * from fronts limit %(limit)s) f
-       join jobs j on j.id = f.id join projects p on p.id = j.project_id""",
+       cross join lateral (select * from jobs where id = f.id limit 1) j
+       join projects p on p.id = j.project_id""",
 )
 TICK_AGE = Statement(
     "metric-tick-age",
