@@ -21,27 +21,21 @@ collector that is away loses spans, not jobs.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import re
 import sys
 import threading
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Self
 
-from vibey import __version__
+from vibey import __version__, otel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-log = logging.getLogger("vibey.tracing")
-
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 VARIABLE = "TRACEPARENT"
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 FAREWELL_SECONDS = 2.0
-EXPORTERS = "opentelemetry_traces_exporter"
 Attributes = dict[str, "str | int | float | bool | None"]
 
 
@@ -118,16 +112,6 @@ def taken(text: object) -> str | None:
     return text if isinstance(text, str) and TRACEPARENT.fullmatch(text) else None
 
 
-def wanted(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the exporters the standard environment asks for; none when it does not ask for traces."""
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return ()
-    named = environ.get("OTEL_TRACES_EXPORTER", "").strip()
-    if not named:
-        return ("otlp",) if any(environ.get(name) for name in ENDPOINTS) else ()
-    return tuple(name for word in named.split(",") if (name := word.strip()) and name != "none")
-
-
 def use(provider: Any) -> None:  # noqa: ANN401  OpenTelemetry's, which may be absent
     """Trace by this tracer provider in this process, whatever the environment says; None: not at all."""
     _providers[os.getpid()] = provider
@@ -162,37 +146,18 @@ def _tracer() -> Any:  # noqa: ANN401  OpenTelemetry's, which may be absent
 
 
 def _made(environ: Mapping[str, str]) -> Any:  # noqa: ANN401  OpenTelemetry's, which may be absent
-    names = wanted(environ)
-    if not names:
+    found = otel.exporters(environ, otel.TRACES)
+    if not found:
         return None
-    try:
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        exporters = [_exporter(name, environ) for name in names]
-    except (ImportError, LookupError) as error:
-        log.warning("the environment asks for traces, but: %s; run: pip install 'vibey[otel]'", error)
-        return None
-    named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    own = {"service.version": __version__} | ({} if named else {"service.name": "vibey"})
     # its own farewell would keep a command waiting for a collector that is away
-    provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)
+    provider = TracerProvider(resource=otel.resource(environ), shutdown_on_exit=False)
     atexit.register(close)
-    for exporter in exporters:
+    for exporter in found:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
-
-
-def _exporter(name: str, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  OpenTelemetry's, which may be absent
-    """The exporter of this name; LookupError when none is installed."""
-    if name == "otlp":
-        named = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
-        name = "otlp_proto_grpc" if named.strip() == "grpc" else "otlp_proto_http"
-    found = metadata.entry_points(group=EXPORTERS, name=name)
-    if not found:
-        raise LookupError(f"no exporter {name!r} is installed")
-    return next(iter(found)).load()()
 
 
 def _context(traceparent: str | None) -> Any:  # noqa: ANN401  OpenTelemetry's, which may be absent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -13,11 +14,13 @@ import psutil
 import pytest
 import redis
 
+from tests.support.otlp import Collector
 from tests.support.scrape import Scrape, scrape
 from tests.support.wait import until
+from vibey.services.families import FAMILIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.support.fleet import Fleet
     from tests.support.scrape import Series
@@ -26,9 +29,10 @@ if TYPE_CHECKING:
 class Exporters:
     """`vibey metrics` beside a fleet, one process after the other."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, environment: Mapping[str, str]) -> None:
         """Start the first, on a port the system chooses."""
         self._fleet = fleet
+        self._environment = {**os.environ, "VIBEY_CONFIG": str(fleet.config), **environment}
         self._process = self._started()
 
     @property
@@ -56,13 +60,13 @@ class Exporters:
     def _started(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "vibey.cli.main", "metrics", "--listen", "127.0.0.1:0"],
-            env={**os.environ, "VIBEY_CONFIG": str(self._fleet.config)},
+            env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         assert process.stdout is not None
-        self.url = process.stdout.readline().removeprefix("metrics: ").strip()
+        self.url = process.stdout.readline().removeprefix("metrics: ").split(",")[0].strip()
         return process
 
 
@@ -75,12 +79,12 @@ def _heeded() -> Iterator[None]:
 
 
 @pytest.fixture
-def export() -> Iterator[Callable[[Fleet], Exporters]]:
+def export() -> Iterator[Callable[..., Exporters]]:
     """A function that starts the exporter of a fleet."""
     started: list[Exporters] = []
 
-    def exporter(fleet: Fleet) -> Exporters:
-        started.append(Exporters(fleet))
+    def exporter(fleet: Fleet, **environment: str) -> Exporters:
+        started.append(Exporters(fleet, environment))
         return started[-1]
 
     yield exporter
@@ -109,7 +113,7 @@ def _status(fleet: Fleet) -> dict[str, Any]:
 
 def test_scrapes_of_a_fleet_at_work(
     open_fleet: Callable[..., Fleet],
-    export: Callable[[Fleet], Exporters],
+    export: Callable[..., Exporters],
     sound: Callable[[Fleet], None],
     redis_url: str,
 ) -> None:
@@ -154,9 +158,42 @@ def test_scrapes_of_a_fleet_at_work(
     sound(fleet)
 
 
+def test_the_same_numbers_are_pushed_by_opentelemetry(
+    open_fleet: Callable[..., Fleet], export: Callable[..., Exporters]
+) -> None:
+    """A collector gets what a scrape of the same instant shows: gauges, sums that grow, and whole histograms."""
+    fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 1}})
+    fleet.muster()
+    with Collector() as collector:
+        exporters = export(fleet, OTEL_METRIC_EXPORT_INTERVAL="1000", **collector.environment)
+        assert scrape(exporters.url)("vibey_handover_seconds_count") == 0
+        fleet.enqueue(8)
+        assert fleet.until_ended() == {"succeeded": 8}
+        pushed = until(lambda: _handed_over(collector) >= 7 and dict(collector.metrics), what="a push of the end")
+        seen = scrape(exporters.url)
+    picks = ("vibey_engine_selected_total", (("engine", "near"), ("tier", "local"), ("why", "assign")))
+    assert pushed[picks].as_int == seen.values[picks] == 8
+    assert pushed["vibey_slots", (("engine", "near"),)].as_int == 1
+    histogram = pushed["vibey_handover_seconds", ()]
+    assert histogram.count == sum(histogram.bucket_counts) == seen("vibey_handover_seconds_count")
+    assert histogram.sum == pytest.approx(seen("vibey_handover_seconds_sum"))
+    bounds = [*map(str, histogram.explicit_bounds), "+Inf"]
+    reached = seen.by("vibey_handover_seconds_bucket", "le")
+    assert list(itertools.accumulate(histogram.bucket_counts)) == [reached[bound] for bound in bounds]
+    assert 0 < histogram.start_time_unix_nano < histogram.time_unix_nano
+    assert {name for name, _ in pushed} == {
+        family.name for family in FAMILIES if family.name != "vibey_audit_timestamp_seconds"
+    }
+
+
+def _handed_over(collector: Collector) -> int:
+    point = collector.metrics.get(("vibey_handover_seconds", ()))
+    return 0 if point is None else int(point.count)
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_the_exporter_ends_when_told(
-    open_fleet: Callable[..., Fleet], export: Callable[[Fleet], Exporters], signum: int, code: int
+    open_fleet: Callable[..., Fleet], export: Callable[..., Exporters], signum: int, code: int
 ) -> None:
     """It listens on loopback only, and Ctrl-C and TERM end it."""
     fleet = open_fleet(engine={"near": {}})

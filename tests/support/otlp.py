@@ -1,4 +1,4 @@
-"""A collector of our own on loopback: takes spans by OTLP over HTTP, as the real exporter sends them."""
+"""A collector of our own on loopback: takes spans and metrics by OTLP over HTTP, as the real exporters send them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -36,10 +37,14 @@ class Told:
 
 
 class Collector:
-    """The server; `spans` are those that have arrived so far, by name the ones asked for."""
+    """The server; `spans` are those that have arrived so far, by name the ones asked for.
+
+    `metrics` holds, of the last push of metrics, each point by its name and attributes.
+    """
 
     def __init__(self) -> None:
         """Listen on a free port of loopback."""
+        self.metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
         self._spans: list[Told] = []
         self._guard = threading.Lock()
         collector = self
@@ -49,7 +54,10 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
-                collector.take(body)
+                if self.path == "/v1/metrics":
+                    collector.take_metrics(body)
+                else:
+                    collector.take(body)
                 answer = ExportTraceServiceResponse().SerializeToString()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-protobuf")
@@ -85,6 +93,16 @@ class Collector:
             found += [_told(span, service) for scope in resource.scope_spans for span in scope.spans]
         with self._guard:
             self._spans += found
+
+    def take_metrics(self, body: bytes) -> None:
+        """Take in one push of metrics."""
+        found = {}
+        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+            for metric in (each for scope in resource.scope_metrics for each in scope.metrics):
+                for point in getattr(metric, metric.WhichOneof("data")).data_points:
+                    labels = sorted((each.key, each.value.string_value) for each in point.attributes)
+                    found[metric.name, tuple(labels)] = point
+        self.metrics = found
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -27,7 +27,8 @@ def metrics(*, listen: str, once: bool, describe: bool) -> None:
     """Serve metrics of slots, queue, cap, circuits, decisions and hand-overs; Ctrl-C ends.
 
     They are read from the database when they are asked for, at most once a second. An address that other machines can
-    reach is refused unless $VIBEY_METRICS_TOKEN names a token for scrapers to show.
+    reach is refused unless $VIBEY_METRICS_TOKEN names a token for scrapers to show. They are also pushed by
+    OpenTelemetry where its standard environment asks, as with $OTEL_EXPORTER_OTLP_ENDPOINT.
     """
     if once and describe:
         raise click.UsageError("--once and --describe are two different things")
@@ -43,10 +44,11 @@ def metrics(*, listen: str, once: bool, describe: bool) -> None:
 
             sys.stdout.write(text(snapshot(installation))[0].decode())
             return
+        from vibey.services import push
         from vibey.services.exporter import TOKEN_VARIABLE, Exporter
 
-        installation.require_schema()
         exporter = Exporter(installation, listen, os.environ.get(TOKEN_VARIABLE, ""))
-        click.echo(f"metrics: {exporter.url}")
+        pushed = push.start(exporter.scraper)
+        click.echo(f"metrics: {exporter.url}{', and pushed by OpenTelemetry' if pushed else ''}")
         sys.stdout.flush()
         exporter.serve()

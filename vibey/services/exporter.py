@@ -44,7 +44,10 @@ def is_open(host: str) -> bool:
 
 
 class Exporter:
-    """The server, which listens once it is made. `token` is what scrapers must show, empty for none."""
+    """The server, which listens once it is made. `token` is what scrapers must show, empty for none.
+
+    `scraper` takes the snapshots it serves.
+    """
 
     def __init__(self, installation: Installation, listen: str = LISTEN, token: str = "") -> None:
         """Listen; Refused for an address that others can reach without a token, ServiceUnavailable for one in use."""
@@ -54,8 +57,9 @@ class Exporter:
                 f"metrics would listen on {listen!r}, where others can read them without a token",
                 f"keep them on 127.0.0.1, or set {TOKEN_VARIABLE}",
             )
+        self.scraper = Scraper(installation)
         try:
-            self._server = _Server(host, port, Scraper(installation), token)
+            self._server = _Server(host, port, self.scraper, token)
         except OSError as error:
             raise ServiceUnavailable(
                 "metrics", f"cannot listen on {listen}: {error}", "choose another --listen"

@@ -60,9 +60,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Every metric as of one instant."""
+    """Every metric as of one instant. What only grows has grown since `since`, when the installation was made."""
 
     as_of: datetime
+    since: datetime
     samples: tuple[Sample, ...]
 
     def of(self, family: Family) -> dict[Labels, float | Tally]:
@@ -104,6 +105,7 @@ def _read(connection: Connection, installation: Installation, stalls: Stalls) ->
     now: datetime = views.NOW.scalar(connection)
     owned = purses(connection, installation, [each.name for each in projects.every(connection)])
     fronts = _fronts(connection, installation, owned)
+    ages = metrics.AGES.all(connection)[0]
     found = [
         Sample(families.AS_OF, (), now.timestamp()),
         *_engines(connection, installation),
@@ -111,12 +113,12 @@ def _read(connection: Connection, installation: Installation, stalls: Stalls) ->
         *(Sample(families.CAP, (name,), purse.limit) for name, purse in owned.items()),
         *(Sample(families.CAP_REMAINING, (name,), purse.remaining) for name, purse in owned.items()),
         *_durations(connection),
-        Sample(families.TICK, (), metrics.TICK_AGE.scalar(connection)),
+        Sample(families.TICK, (), ages.tick_age),
         *(Sample(families.SILENT, (row.name,), row.seen_seconds) for row in fleet.workers(connection)),
         *_audit(connection),
         *_stalled(installation, fronts, stalls),
     ]
-    return Snapshot(now, tuple(found))
+    return Snapshot(now, ages.created_at, tuple(found))
 
 
 def _engines(connection: Connection, installation: Installation) -> list[Sample]:

@@ -49,10 +49,10 @@ FRONTS = Statement(
        cross join lateral (select * from jobs where id = f.id limit 1) j
        join projects p on p.id = j.project_id""",
 )
-TICK_AGE = Statement(
-    "metric-tick-age",
-    "seconds since the last tick, or since the installation was made if there was none",
-    """select extract(epoch from clock_timestamp() - coalesce(last_tick_at, created_at))::float
+AGES = Statement(
+    "metric-ages",
+    "when the installation was made, and seconds since the last tick, or since then if there was none",
+    """select created_at, extract(epoch from clock_timestamp() - coalesce(last_tick_at, created_at))::float as tick_age
        from installation where id = 1""",
 )
 AUDIT = Statement(
