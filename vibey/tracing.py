@@ -112,6 +112,12 @@ def taken(text: object) -> str | None:
     return text if isinstance(text, str) and TRACEPARENT.fullmatch(text) else None
 
 
+def trace_of(traceparent: str | None) -> str | None:
+    """The id of the trace that a stored context is of, as backends show it."""
+    found = TRACEPARENT.fullmatch(traceparent or "")
+    return None if found is None else found[1]
+
+
 def use(provider: Any) -> None:  # noqa: ANN401  OpenTelemetry's, which may be absent
     """Trace by this tracer provider in this process, whatever the environment says; None: not at all."""
     _providers[os.getpid()] = provider

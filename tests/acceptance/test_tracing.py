@@ -15,6 +15,7 @@ from celery import Celery
 from tests.support.otlp import Collector
 from tests.support.wait import until
 from vibey.publisher import ENQUEUE_QUEUE, ENQUEUE_TASK
+from vibey.services import views
 from vibey.services.installation import celery_configuration, service_urls
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def test_a_job_is_one_trace_from_enqueue_through_route_to_run(
     assert {"vibey.engine": "near", "vibey.outcome": "succeeded", **spent}.items() <= ran.attributes.items()
     assert not ran.failed
     assert (tmp_path / f"run-{run}").read_text() == f"00-{ran.trace}-{ran.span}-01"
+    shown = views.job(traced.installation, job)
+    assert shown["trace_id"] == shown["runs"][0]["trace_id"] == ran.trace
 
 
 def test_every_attempt_of_a_job_is_in_its_trace(traced: Fleet, collector: Collector, tmp_path: Path) -> None:

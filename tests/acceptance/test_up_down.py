@@ -112,8 +112,8 @@ def test_up_work_recover_down(machine: Machine) -> None:
     up = machine.json("up", "--detach")
     assert up["started"] is True
     assert {each["name"] for each in up["processes"]} == {"control", "build", "beat", "flower", "metrics"}
-    url = f"http://127.0.0.1:{machine.metrics_port}/metrics"
-    assert until(lambda: _scraped(url), what="metrics")("vibey_engine_staffed", engine="left") == 1
+    assert up["metrics"] == f"http://127.0.0.1:{machine.metrics_port}/metrics"
+    assert until(lambda: _scraped(up["metrics"]), what="metrics")("vibey_engine_staffed", engine="left") == 1
     done = machine.json("enqueue", "{}", "--exclude", "right", "--wait")
     assert (done["state"], done["engine"]) == ("succeeded", "left")
     assert machine.run("logs", str(done["job_id"])) == "from the left\n"

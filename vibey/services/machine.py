@@ -47,11 +47,12 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """What `up` led to: whether it started anything new, the programs, and where Flower is, if it runs."""
+    """What `up` led to: whether it started anything new, the programs, and where Flower and the metrics are, if so."""
 
     started: bool
     processes: tuple[Process, ...]
     flower: str | None
+    metrics: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +213,10 @@ def _again(settings: Settings, layout: Layout) -> Up:
 
 def _now(settings: Settings, layout: Layout, *, started: bool) -> Up:
     found = tuple(supervised.processes(layout))
-    has_flower = any(each.name == "flower" for each in found)
-    return Up(started, found, f"http://{LOOPBACK}:{settings.services.flower_port}" if has_flower else None)
+    names, ports = {each.name for each in found}, settings.services
+    flower = f"http://{LOOPBACK}:{ports.flower_port}" if "flower" in names else None
+    metrics = f"http://{LOOPBACK}:{ports.metrics_port}/metrics" if "metrics" in names else None
+    return Up(started, found, flower, metrics)
 
 
 @contextmanager
