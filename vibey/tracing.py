@@ -14,7 +14,7 @@ unchanged to the next one that does.
 
 Off unless the standard environment asks (`OTEL_TRACES_EXPORTER`, or an endpoint in `OTEL_EXPORTER_OTLP_ENDPOINT` or
 `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`), or the program around has a tracer provider of its own, which is then used. Off,
-nothing is imported and nothing is made. Spans are exported by a thread of each process, and never keep a job waiting: a
+nothing of it is imported here and nothing is made. Spans are exported by a thread of each process: a
 collector that is away loses spans, not jobs.
 """
 
@@ -73,7 +73,8 @@ class Span:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is not None:
-            self.fail(f"{type(error).__name__}: {error}")
+            # its words may repeat what it was given, such as a job's payload
+            self.fail(type(error).__name__)
         self.end()
 
 

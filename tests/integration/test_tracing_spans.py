@@ -100,3 +100,17 @@ def test_a_context_that_is_none_is_refused(open_bench: Callable[..., Bench], tex
     with pytest.raises(InvalidInput, match="traceparent"):
         place(bench.installation, [Order(traceparent=text)])
     assert bench.value("select count(*) from jobs") == 0
+
+
+def test_a_span_that_fails_repeats_nothing_of_the_job(
+    open_bench: Callable[..., Bench], told: InMemorySpanExporter
+) -> None:
+    """An error of the database holds the statement with its values; the span names its kind only."""
+    bench = open_bench(engine={"near": noop()})
+    query(bench.url, "alter table ledger rename to away")
+    with pytest.raises(DBAPIError, match="hush"):
+        bench.enqueue(1, payload={"prompt": "hush"})
+    (span,) = _named(told, "vibey.enqueue")
+    assert not span.status.is_ok
+    assert span.status.description == "ProgrammingError"
+    assert "hush" not in span.to_json()
