@@ -14,8 +14,8 @@ unchanged to the next one that does.
 
 Off unless the standard environment asks (`OTEL_TRACES_EXPORTER`, or an endpoint in `OTEL_EXPORTER_OTLP_ENDPOINT` or
 `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`), or the program around has a tracer provider of its own, which is then used. Off,
-nothing of it is imported here and nothing is made. Spans are exported by a thread of each process: a
-collector that is away loses spans, not jobs.
+nothing of it is imported here and nothing is made. Spans are exported by a thread of each process: a collector that is
+away loses spans, not jobs.
 """
 
 from __future__ import annotations
