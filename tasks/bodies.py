@@ -11,6 +11,7 @@ import tasks.worker  # registers the worker's signals
 from tasks.app import app, guarded, installation
 from vibey.domain.errors import Contended, ServiceUnavailable
 from vibey.publisher import (
+    AUDIT_TASK,
     BUILD_TASK,
     CANARY_TASK,
     ENQUEUE_QUEUE,
@@ -22,7 +23,7 @@ from vibey.publisher import (
 
 AGAIN_SECONDS = 1.0
 
-__all__ = ["build", "canary", "enqueue", "measure", "route", "tasks", "tick"]
+__all__ = ["audit", "build", "canary", "enqueue", "measure", "route", "tasks", "tick"]
 
 
 # Acknowledged late, as the one task whose message is more than a wake-up; its id makes a second delivery harmless.
@@ -35,8 +36,15 @@ def enqueue(**values: Any) -> None:  # noqa: ANN401  keyword arguments as the co
     however often it comes, there is one job.
     """
     from vibey.services.enqueue import order_of, place
+    from vibey.tracing import taken
 
-    keyed = {**values, "idempotency_key": values.get("idempotency_key") or f"message {current_task.request.id}"}
+    request = current_task.request
+    keyed = {
+        **values,
+        "idempotency_key": values.get("idempotency_key") or f"message {request.id}",
+        # a producer that traces its messages names its span in their headers
+        "traceparent": values.get("traceparent") or taken(request.get("traceparent")),
+    }
     try:
         place(installation(), [order_of(keyed)])
     except (ServiceUnavailable, Contended):
@@ -82,6 +90,15 @@ def measure(*projects: str) -> None:
         refresh(installation(), projects)
     else:
         refresh_all(installation())
+
+
+@app.task(name=AUDIT_TASK)
+@guarded
+def audit() -> None:
+    """Audit the installation, when it is time for that."""
+    from vibey.services.audit import audit_in_turn
+
+    audit_in_turn(installation())
 
 
 @app.task(name=CANARY_TASK)

@@ -21,6 +21,7 @@ from celery.worker import state
 from typing_extensions import override
 
 from tasks.app import installation, settings
+from vibey import tracing
 from vibey.domain.errors import VibeyError
 from vibey.publisher import CONTROL_QUEUE, ENQUEUE_QUEUE, engine_queue
 from vibey.services import fleet, pulse
@@ -72,6 +73,12 @@ def appear(sender: Any, **_: object) -> None:  # noqa: ANN401  Celery's consumer
     thread = Pulse(installation(), worker)
     sender.app.vibey_pulse = thread
     thread.start()
+
+
+@signals.worker_process_shutdown.connect
+def tell(**_: object) -> None:
+    """Send what this child of the pool still has to tell of its spans."""
+    tracing.close()
 
 
 @signals.worker_shutting_down.connect

@@ -34,7 +34,10 @@ TICK_TASK = "vibey.tick"
 ENQUEUE_TASK = "vibey.enqueue"
 CANARY_TASK = "vibey.canary"
 MEASURE_TASK = "vibey.measure"
+AUDIT_TASK = "vibey.audit"
 MEASURE_SECONDS = 3600.0
+# How often beat asks whether it is time for an audit.
+AUDIT_SECONDS = 600.0
 MARGIN_SECONDS = 600
 RETRIES: dict[str, Any] = {"max_retries": 2, "interval_start": 0, "interval_max": 0.5}
 
@@ -130,6 +133,11 @@ def celery_settings(
                 "task": MEASURE_TASK,
                 "schedule": MEASURE_SECONDS,
                 "options": {"queue": CONTROL_QUEUE, "expires": MEASURE_SECONDS / 2},
+            },
+            "audit": {
+                "task": AUDIT_TASK,
+                "schedule": AUDIT_SECONDS,
+                "options": {"queue": CONTROL_QUEUE, "expires": AUDIT_SECONDS / 2},
             },
         },
         "beat_max_loop_interval": max(0.5, min(5.0, tick_seconds)),

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support.cli import write_config
+from tests.support.scrape import scrape
 from tests.support.wait import until
 from vibey import embedded
 from vibey.embedded.processes import free_port
@@ -23,9 +24,12 @@ from vibey.services.programs import Layout
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.scrape import Scrape
+
 ROOT = Path(__file__).parents[2]
 ENGINES = """
 flower_port = {port}
+metrics_port = {metrics_port}
 [engines]
 lease_seconds = 3
 paid_fallback = "count"
@@ -48,7 +52,8 @@ class Machine:
         """Write the configuration; nothing is started."""
         self.data_dir = folder / "a folder; of #data"
         self.layout = Layout(self.data_dir)
-        more = ENGINES.format(port=free_port())
+        self.metrics_port = free_port()
+        more = ENGINES.format(port=free_port(), metrics_port=self.metrics_port)
         self._config = write_config(folder / "vibey.toml", {"data_dir": self.data_dir.name}, more)
         self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": str(self._config)}
 
@@ -106,7 +111,9 @@ def test_up_work_recover_down(machine: Machine) -> None:
     """Up serves every engine, a killed worker comes back, a second up changes nothing, and down leaves no process."""
     up = machine.json("up", "--detach")
     assert up["started"] is True
-    assert {each["name"] for each in up["processes"]} == {"control", "build", "beat", "flower"}
+    assert {each["name"] for each in up["processes"]} == {"control", "build", "beat", "flower", "metrics"}
+    assert up["metrics"] == f"http://127.0.0.1:{machine.metrics_port}/metrics"
+    assert until(lambda: _scraped(up["metrics"]), what="metrics")("vibey_engine_staffed", engine="left") == 1
     done = machine.json("enqueue", "{}", "--exclude", "right", "--wait")
     assert (done["state"], done["engine"]) == ("succeeded", "left")
     assert machine.run("logs", str(done["job_id"])) == "from the left\n"
@@ -170,6 +177,13 @@ def _complaint(machine: Machine, *arguments: str, code: int = 4) -> str:
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     return err
+
+
+def _scraped(url: str) -> Scrape | None:
+    try:
+        return scrape(url)
+    except OSError:
+        return None
 
 
 def _sleepers() -> set[int]:

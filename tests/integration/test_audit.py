@@ -132,6 +132,8 @@ BREACHES = [
         "were left",
     ),
     ("I7", ("update engines set selected_count = selected_count + 1 where name = 'p'",), "picks and has"),
+    ("I7", ("update engines set overflow_count = overflow_count + 1 where name = 'p'",), "runs of kind overflow"),
+    ("I7", ("update engines set fallback_count = fallback_count + 1 where name = 'p'",), "runs of kind fallback"),
     ("I8", (UNGUARD,), "nothing keeps the ledger"),
     ("I8", ("drop trigger ledger_append_only on ledger",), "nothing keeps the ledger"),
     ("I8", (UNGUARD, "delete from ledger where kind = 'JobEnqueued'"), "from nothing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
@@ -78,10 +79,12 @@ def _payload_text(argument: str | None, file: IO[bytes] | None) -> str | None:
 
 
 def _order(text: str | None, values: Mapping[str, Any]) -> Order:
+    from vibey import tracing
     from vibey.services.batch import payload_of
     from vibey.services.enqueue import Order, validate
 
-    order = Order(payload={} if text is None else payload_of(text), **values)
+    surrounding = tracing.taken(os.environ.get(tracing.VARIABLE))
+    order = Order(payload={} if text is None else payload_of(text), traceparent=surrounding, **values)
     validate(order)
     return order
 

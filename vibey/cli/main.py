@@ -32,7 +32,7 @@ WHOLE = 200
 COMMANDS = {
     "Start": ("init", "up", "down", "migrate", "doctor", "config", "demo"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
-    "Look": ("status", "jobs", "job", "explain", "logs", "engines", "slots", "mode", "cost", "ledger"),
+    "Look": ("status", "jobs", "job", "explain", "logs", "engines", "slots", "mode", "cost", "ledger", "metrics"),
     "Operate": ("engine", "measure", "audit", "simulate", "replay", "bench"),
 }
 

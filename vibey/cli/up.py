@@ -88,7 +88,13 @@ def _checked(*, as_json: bool) -> Any:  # noqa: ANN401  what machine.Steps takes
 
 def _as_json(done: Up) -> dict[str, Any]:
     processes = [{"name": each.name, "state": each.state, "pid": each.pid} for each in done.processes]
-    return {"running": True, "started": done.started, "processes": processes, "flower": done.flower}
+    return {
+        "running": True,
+        "started": done.started,
+        "processes": processes,
+        "flower": done.flower,
+        "metrics": done.metrics,
+    }
 
 
 def _report(done: Up) -> None:
@@ -96,6 +102,8 @@ def _report(done: Up) -> None:
     click.echo(f"{'up' if done.started else 'running already'}: {names}")
     if done.flower:
         click.echo(f"Flower: {done.flower}")
+    if done.metrics:
+        click.echo(f"metrics: {done.metrics}")
     click.echo("look: vibey status --watch; stop: vibey down")
 
 

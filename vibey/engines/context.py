@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from vibey.engines.watch import Limits, Watch
 
+TRACE_VARIABLE = "TRACEPARENT"
 LOG_NAME = "output.log"
 
 
@@ -89,7 +90,8 @@ class RunContext:
         # What one process was told in confidence, a later one of the run may find and print; and so may any with
         # what lies about on the worker's machine.
         self._secrets = tuple(dict.fromkeys((*self._confided(), *secrets)))
-        order = Order(tuple(argv), environment, directory or self.directory, stdin, self._secrets)
+        traced = {TRACE_VARIABLE: job.traceparent} if job.traceparent else {}
+        order = Order(tuple(argv), {**environment, **traced}, directory or self.directory, stdin, self._secrets)
         log = self.output
         try:
             return self._watch.start(

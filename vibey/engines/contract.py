@@ -93,7 +93,10 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The job as its run sees it. `attempt` counts from 1; `token` is the run's fencing token."""
+    """The job as its run sees it. `attempt` counts from 1; `token` is the run's fencing token.
+
+    `traceparent` is the run's span, which its processes find as `TRACEPARENT`; None where nothing is traced.
+    """
 
     job_id: int
     run_id: int
@@ -105,6 +108,7 @@ class Job:
     installation: str = ""
     session: str | None = None
     capabilities: frozenset[str] = frozenset()
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ is part of I7.
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +32,7 @@ from vibey.domain.offer import Why
 from vibey.services.replay import PAGE, canonical, replayed
 from vibey.services.wording import instant
 from vibey.store import audit as record
-from vibey.store import decisions
+from vibey.store import decisions, metrics
 from vibey.store.checks import CHECKS
 from vibey.store.views import NOW
 
@@ -44,7 +47,11 @@ if TYPE_CHECKING:
     from vibey.store.database import Connection
     from vibey.store.decisions import Pass
 
+log = logging.getLogger("vibey.audit")
+
 INVARIANTS = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I12")
+INTERVAL_MS = 3_600_000
+IDLE_TIMES = 100
 EXCEPTIONS = frozenset({Why.OVERFLOW.value, Why.FALLBACK.value})
 
 
@@ -82,6 +89,26 @@ class Audit:
 def audit(installation: Installation) -> Audit:
     """Audit the installation as it is at one instant; of each question at most fifty breaches are told."""
     return installation.database.run(_audit)
+
+
+def audit_in_turn(installation: Installation) -> bool:
+    """Audit and keep what was found, for metrics and pages; says whether it was time for that.
+
+    An hour apart, and further where an audit takes long: it may be at work one part in a hundred of the time.
+    """
+    last = installation.database.statement(metrics.AUDIT_AGE.first)
+    if last is not None and last.age_ms < max(INTERVAL_MS, IDLE_TIMES * last.took_ms):
+        return False
+    began = time.monotonic()
+    found = audit(installation)
+    took_ms = int((time.monotonic() - began) * 1000)
+    told = json.dumps(found.to_json())
+    installation.database.statement(
+        lambda connection: metrics.KEEP_AUDIT.run(connection, as_of=found.as_of, took_ms=took_ms, found=told)
+    )
+    for each in found.violations:
+        log.error("%s is broken: %s", each.invariant, each.detail)
+    return True
 
 
 def _audit(connection: Connection) -> Audit:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from vibey import tracing
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.requirement import Requirement
@@ -34,7 +36,10 @@ NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One job as a producer asks for it; every field is checked by `place`."""
+    """One job as a producer asks for it; every field is checked by `place`.
+
+    `traceparent` is the span it belongs under, as the W3C writes it; None takes the caller's current one.
+    """
 
     project: str = "default"
     payload: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +52,7 @@ class Order:
     idempotency_key: str | None = None
     max_attempts: int | None = None
     deadline_seconds: float | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +76,14 @@ def place_in(connection: Connection, installation: Installation, orders: Sequenc
     payloads = [validate(order) for order in orders]
     checked = _Checked.load(connection, installation, orders)
     batch = [checked.job(order, payload) for order, payload in zip(orders, payloads, strict=True)]
-    placed: list[Placed] = []
-    for start in range(0, len(batch), CHUNK):
-        placed.extend(_insert(connection, batch[start : start + CHUNK]))
+    if not tracing.is_on():
+        return _inserted(connection, batch)
+    with ExitStack() as told:
+        spans = [told.enter_context(_span(order)) for order in orders]
+        traced = [replace(job, traceparent=span.traceparent) for job, span in zip(batch, spans, strict=True)]
+        placed = _inserted(connection, traced)
+        for span, each in zip(spans, placed, strict=True):
+            span.note({"vibey.job_id": each.job_id, "vibey.created": each.created})
     return placed
 
 
@@ -116,6 +127,9 @@ def validate(order: Order) -> str:
     if order.max_attempts is not None:
         _check_whole("max_attempts", order.max_attempts, 1, ATTEMPTS_LIMIT)
     _check_deadline(order.deadline_seconds)
+    if order.traceparent is not None and tracing.taken(order.traceparent) is None:
+        expected = "a W3C trace context: 00-, 32 hexadecimal digits, -, 16, -, 2"
+        raise InvalidInput("traceparent", order.traceparent, expected)
     return _payload_text(order.payload)
 
 
@@ -217,7 +231,20 @@ class _Checked:
             max_attempts=order.max_attempts or self.max_attempts,
             deadline_seconds=order.deadline_seconds,
             session=order.session,
+            traceparent=order.traceparent,
         )
+
+
+def _span(order: Order) -> tracing.Span:
+    told: tracing.Attributes = {"vibey.project": order.project, "vibey.pool": order.pool, "vibey.effort": order.effort}
+    return tracing.begin("vibey.enqueue", "producer", order.traceparent, told, joins=True)
+
+
+def _inserted(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:
+    placed: list[Placed] = []
+    for start in range(0, len(batch), CHUNK):
+        placed.extend(_insert(connection, batch[start : start + CHUNK]))
+    return placed
 
 
 def _insert(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:

@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from vibey import tracing
 from vibey.domain.engine import Tier
 from vibey.domain.offer import Why
 from vibey.store.ledger import Event
 from vibey.store.runs import Granted, Grants
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vibey.domain.decide import Assign
     from vibey.domain.requirement import Requirement
@@ -26,11 +27,26 @@ def warmed(requirement: Requirement, head: Head) -> Requirement:
     return requirement if head.affinity is None else replace(requirement, affinity=head.affinity)
 
 
-def written(outlook: Outlook, assigned: Sequence[Assign], record: Record) -> Grants:
+def spans(assigned: Sequence[Assign], heads: Sequence[Head], began_ns: int) -> dict[int, tracing.Span]:
+    """The spans of the assignments, by job, begun with their pass; only jobs that are traced have one."""
+    parents = {head.job_id: head.traceparent for head in heads}
+    if not tracing.is_on() and not any(parents.values()):
+        return {}
+    found = {}
+    for decision in assigned:
+        job = decision.request.job_id
+        found[job] = tracing.begin("vibey.route", "internal", parents[job], _told(decision), began_ns=began_ns)
+    return found
+
+
+def written(outlook: Outlook, assigned: Sequence[Assign], record: Record, spans: Mapping[int, tracing.Span]) -> Grants:
     """Everything the store needs to carry out the assignments, in their order, and to keep the record they go into."""
     for decision in assigned:
-        record.assignment(decision, _row(outlook, decision))
-    picks = Counter(decision.engine.name for decision in assigned)
+        row = _row(outlook, decision)
+        if span := spans.get(decision.request.job_id):
+            row["traceparent"] = span.traceparent
+        record.assignment(decision, row)
+    picks = Counter((decision.engine.name, decision.why) for decision in assigned)
     return Grants(
         record=record.kept(),
         credits=_credits(assigned),
@@ -82,6 +98,21 @@ def hold_grounds(outlook: Outlook, requirement: Requirement) -> dict[str, Any]:
     local = [(each.name, in_use.get(each.name, 0), each.slots) for each in world.engines if each.tier is Tier.LOCAL]
     left = world.caps.get(world.purse(requirement.project), 0)
     return _common(outlook, requirement.project) | _slots(local) | {"waited_seconds": 0, "cap_remaining": left}
+
+
+def _told(decision: Assign) -> tracing.Attributes:
+    """What a span tells of an assignment."""
+    request = decision.request
+    return {
+        "vibey.job_id": request.job_id,
+        "vibey.attempt": request.attempt,
+        "vibey.project": request.requirement.project,
+        "vibey.pool": request.requirement.pool,
+        "vibey.engine": decision.engine.name,
+        "vibey.tier": decision.engine.tier.value,
+        "vibey.why": decision.outcome,
+        "vibey.held_seconds": request.waited_ms / 1000,
+    }
 
 
 def _row(outlook: Outlook, decision: Assign) -> dict[str, Any]:

@@ -20,7 +20,17 @@ from vibey.embedded.processes import port_is_free
 from vibey.services import fleet, supervised, views
 from vibey.services.doctor import Check, State, check
 from vibey.services.installation import Installation, ensure_services
-from vibey.services.programs import BEAT, BUILD, CONTROL, LOOPBACK, Layout, Program, environment, flower_program
+from vibey.services.programs import (
+    BEAT,
+    BUILD,
+    CONTROL,
+    LOOPBACK,
+    Layout,
+    Program,
+    environment,
+    flower_program,
+    metrics_program,
+)
 from vibey.store import migrate
 
 if TYPE_CHECKING:
@@ -37,11 +47,12 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """What `up` led to: whether it started anything new, the programs, and where Flower is, if it runs."""
+    """What `up` led to: whether it started anything new, the programs, and where Flower and the metrics are, if so."""
 
     started: bool
     processes: tuple[Process, ...]
     flower: str | None
+    metrics: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +146,22 @@ def _checked(installation: Installation, steps: Steps) -> Iterator[Check]:
 
 
 def _programs(settings: Settings, steps: Steps, *, with_flower: bool) -> tuple[Program, ...]:
-    if not with_flower:
-        return (CONTROL, BUILD, BEAT)
-    port = settings.services.flower_port
-    if not port_is_free(port):
-        fix = "set services.flower_port to a free one, or use --no-flower"
-        steps.checked(Check("flower", State.WARN, f"port {port} is taken: left out", fix))
-        return (CONTROL, BUILD, BEAT)
-    return (CONTROL, BUILD, BEAT, flower_program(settings))
+    ports = settings.services
+    programs = [CONTROL, BUILD, BEAT]
+    if with_flower and _is_free(steps, "flower", ports.flower_port, ", or use --no-flower"):
+        programs.append(flower_program(settings))
+    if ports.metrics_port and _is_free(steps, "metrics", ports.metrics_port, ", or to 0"):
+        programs.append(metrics_program(settings))
+    return tuple(programs)
+
+
+def _is_free(steps: Steps, program: str, port: int, otherwise: str) -> bool:
+    """Whether a program's port is free; tells of one that is not, and leaves its program out."""
+    free = port_is_free(port)
+    if not free:
+        fix = f"set services.{program}_port to a free one{otherwise}"
+        steps.checked(Check(program, State.WARN, f"port {port} is taken: left out", fix))
+    return free
 
 
 def _start(installation: Installation, layout: Layout, steps: Steps) -> None:
@@ -194,8 +213,10 @@ def _again(settings: Settings, layout: Layout) -> Up:
 
 def _now(settings: Settings, layout: Layout, *, started: bool) -> Up:
     found = tuple(supervised.processes(layout))
-    has_flower = any(each.name == "flower" for each in found)
-    return Up(started, found, f"http://{LOOPBACK}:{settings.services.flower_port}" if has_flower else None)
+    names, ports = {each.name for each in found}, settings.services
+    flower = f"http://{LOOPBACK}:{ports.flower_port}" if "flower" in names else None
+    metrics = f"http://{LOOPBACK}:{ports.metrics_port}/metrics" if "metrics" in names else None
+    return Up(started, found, flower, metrics)
 
 
 @contextmanager

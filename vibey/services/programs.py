@@ -55,7 +55,7 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 # Tries come slower and slower: a database that is away for an hour finds its workers again, a broken one costs little.
 PROGRAM = """
 [program:{name}]
-command="%(ENV_VIBEY_PYTHON)s" -m celery -A tasks {arguments}
+command="%(ENV_VIBEY_PYTHON)s" -m {module} {arguments}
 directory=%(here)s
 priority={priority}
 autorestart=true
@@ -74,17 +74,19 @@ stdout_logfile_backups=2
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One `celery -A tasks` process. Programs start by ascending `priority` and stop in the opposite order."""
+    """One process, of `celery -A tasks` by default. Programs start by ascending `priority` and stop the other way."""
 
     name: str
     arguments: tuple[str, ...]
     priority: int
     stop_seconds: int
+    module: str = "celery -A tasks"
 
     def section(self) -> str:
         """Its section of the configuration."""
         return PROGRAM.format(
             name=self.name,
+            module=self.module,
             arguments=shlex.join(self.arguments).replace("%", "%%"),
             priority=self.priority,
             stop_seconds=self.stop_seconds,
@@ -132,6 +134,12 @@ def flower_program(settings: Settings) -> Program:
     """Flower on its port, on loopback and read-only."""
     options = (f"--conf={FLOWER_CONFIGURATION}", f"--address={LOOPBACK}", f"--port={settings.services.flower_port}")
     return Program("flower", ("flower", *options), 40, 5)
+
+
+def metrics_program(settings: Settings) -> Program:
+    """The exporter of metrics on its port, on loopback."""
+    listen = f"{LOOPBACK}:{settings.services.metrics_port}"
+    return Program("metrics", ("metrics", "--listen", listen), 50, 5, "vibey.cli.main")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
     from vibey.store.runs import Granted
+    from vibey.tracing import Span
 
 BATCH = 1000
 HOLDS = 5000
@@ -55,11 +56,15 @@ GATHER_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What one pass did; `again` says another may find more to do, `stale` which projects must be measured first."""
+    """What one pass did; `again` says another may find more to do, `stale` which projects must be measured first.
+
+    `spans` tell of the runs granted, once that is committed.
+    """
 
     granted: tuple[Granted, ...] = ()
     again: bool = False
     stale: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
 def route(installation: Installation, pool: str) -> int:
@@ -96,7 +101,10 @@ def grant_freed(installation: Installation, pool: str) -> int:
 
 def run_pass(installation: Installation, pool: str, *, wait: bool = True) -> Passed | None:
     """One routing transaction. None, without `wait`, when someone else holds an engine of the pool."""
-    return installation.database.run(lambda connection: _pass(connection, installation, pool, wait=wait))
+    passed = installation.database.run(lambda connection: _pass(connection, installation, pool, wait=wait))
+    for span in passed.spans if passed else ():
+        span.end()
+    return passed
 
 
 def _until_settled(installation: Installation, pool: str, router: str, ends_at: float) -> int:
@@ -119,6 +127,7 @@ def _until_settled(installation: Installation, pool: str, router: str, ends_at: 
 
 
 def _pass(connection: Connection, installation: Installation, pool: str, *, wait: bool) -> Passed | None:
+    began_ns = time.time_ns()
     outlook = Outlook.open(connection, installation, Trees.load(connection, pool), wait=wait)
     if outlook is None:
         return None
@@ -132,19 +141,20 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     again = _hold(connection, pool, outlook, prospects, groups)
     waiting = _waiting(prospects, groups)
     granted: tuple[Granted, ...] = ()
+    spans: tuple[Span, ...] = ()
     wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
     if wanted:
         if installation.settings.engines.fair_share:
             outlook = outlook.taking_turns(connection, _projects(groups, wanted))
         listed = turns.shortlist(outlook, groups, wanted, BATCH)
         chosen, asked = jobs.heads(connection, pool, listed, BATCH)
-        granted = _grant(connection, installation, outlook, groups, chosen, waiting)
+        granted, spans = _grant(connection, installation, outlook, groups, chosen, waiting, began_ns)
         again = again or (asked is not None and (asked >= BATCH or len(granted) < asked)) or listed != wanted
     if waiting and not granted:
         decisions.record(connection, _record(outlook, groups, waiting).kept())
     cleared = [group.key for group in groups if group.reason is not None and prospects[group.key].waiting is None]
     decisions.note_groups(connection, pool, waiting, cleared)
-    return Passed(granted, again)
+    return Passed(granted, again, spans=spans)
 
 
 def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted | None:
@@ -168,15 +178,17 @@ def _grant(
     groups: Sequence[jobs.Group],
     chosen: Sequence[jobs.Head],
     waiting: dict[int, str],
-) -> tuple[Granted, ...]:
+    began_ns: int,
+) -> tuple[tuple[Granted, ...], tuple[Span, ...]]:
     """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
     requirements = {group.key: group.requirement for group in groups}
     requests = [_request(head, requirements[head.key]) for head in chosen]
     outlook = outlook.recalling(connection, requests)
     assigned = turns.assigned(outlook, requests, chosen)
     if not assigned:
-        return ()
-    written = grants.written(outlook, assigned, _record(outlook, groups, waiting))
+        return (), ()
+    spans = grants.spans(assigned, chosen, began_ns)
+    written = grants.written(outlook, assigned, _record(outlook, groups, waiting), spans)
     session_s = installation.settings.engines.session_ttl_seconds
     made = runs.grant(connection, written, installation.timing.lease_ms, session_s, outlook.day)
     by_job = {decision.request.job_id: decision for decision in assigned}
@@ -184,7 +196,10 @@ def _grant(
         decision = by_job[row.job_id]
         if decision.is_probe:
             engines.SET_PROBE.run(connection, account=decision.engine.account, run=row.id)
-    return tuple(grants.granted(row, by_job[row.job_id]) for row in made)
+        if span := spans.get(row.job_id):
+            span.note({"vibey.run_id": row.id})
+    told = tuple(spans[row.job_id] for row in made if row.job_id in spans)
+    return tuple(grants.granted(row, by_job[row.job_id]) for row in made), told
 
 
 def _request(head: jobs.Head, requirement: Requirement) -> Request:

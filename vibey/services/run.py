@@ -12,9 +12,11 @@ import logging
 import os
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from vibey import tracing
 from vibey.domain import settlement
 from vibey.domain.effort import Effort
 from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
@@ -44,15 +46,17 @@ SETTLE_PAUSE_SECONDS = 0.5
 
 def carry_out(installation: Installation, run_id: int, token: int) -> str:
     """Carry out a granted run; says in one word how it ended, `stale` when it was not this caller's to run."""
-    claimed_at = Moment.now()
+    claimed_at, began_ns = Moment.now(), time.time_ns()
     started = _start(installation, run_id, token)
     if started is None:
         log.info("run %d: not started here, its token %d no longer holds or it is at work elsewhere", run_id, token)
         return "stale"
     held = Held.of(started, token)
     deadline = None if started.deadline_seconds is None else claimed_at.plus(started.deadline_seconds)
-    ended = _executed(installation, started, held, claimed_at)
-    word = _settled(installation, held, ended, overdue=deadline is not None and deadline.has_come())
+    with _span(started, held, began_ns) as span:
+        ended = _executed(installation, started, held, claimed_at, span.traceparent)
+        word = _settled(installation, held, ended, overdue=deadline is not None and deadline.has_come())
+        _tell(span, ended, word)
     tidy(installation, run_id)
     engine = installation.settings.engine.get(held.job.engine)
     hand_over(installation, held.pool, installation.settings.slots_of(engine.name) if engine else 1)
@@ -91,7 +95,38 @@ def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa:
     return started
 
 
-def _executed(installation: Installation, started: Any, held: Held, claimed_at: Moment) -> Outcome | Stopped:  # noqa: ANN401
+def _span(started: Any, held: Held, began_ns: int) -> tracing.Span:  # noqa: ANN401  a database row
+    told: tracing.Attributes = {
+        "vibey.job_id": held.job.job_id,
+        "vibey.run_id": held.run_id,
+        "vibey.attempt": held.job.attempt,
+        "vibey.project": held.project,
+        "vibey.engine": held.job.engine,
+        "vibey.account": held.account,
+        "vibey.effort": held.effort_now.label,
+    }
+    return tracing.begin("vibey.run", "consumer", started.traceparent, told, began_ns=began_ns)
+
+
+def _tell(span: tracing.Span, ended: Outcome | Stopped, word: str) -> None:
+    """Note on the span how the run ended, and what it took."""
+    failure = ended.failure_class.value if isinstance(ended, Failure) else None
+    cost = None if ended.cost_usd is None else float(ended.cost_usd)
+    span.note({"vibey.outcome": word, "vibey.failure_class": failure, "vibey.cost_usd": cost})
+    span.note({"gen_ai.usage.input_tokens": ended.tokens_in, "gen_ai.usage.output_tokens": ended.tokens_out})
+    if isinstance(ended, Failure):
+        span.fail(ended.detail)
+    elif isinstance(ended, Stopped):
+        span.fail(f"stopped: {ended.reason.value}")
+
+
+def _executed(
+    installation: Installation,
+    started: Any,  # noqa: ANN401  a database row
+    held: Held,
+    claimed_at: Moment,
+    traceparent: str | None,
+) -> Outcome | Stopped:
     settings = installation.settings
     engine = settings.engine.get(held.job.engine)
     if engine is None:
@@ -107,7 +142,7 @@ def _executed(installation: Installation, started: Any, held: Held, claimed_at: 
         return Failure(FailureClass.MISCONFIGURED, str(error))
     return execute(
         adapter,
-        _job(installation, started, held),
+        _job(installation, started, held, traceparent),
         directory_root=runs_root(installation),
         lease_seconds=installation.timing.lease_ms / 1000,
         renew=lambda: _renew(installation, held),
@@ -120,7 +155,7 @@ def _executed(installation: Installation, started: Any, held: Held, claimed_at: 
     )
 
 
-def _job(installation: Installation, started: Any, held: Held) -> Job:  # noqa: ANN401  a database row
+def _job(installation: Installation, started: Any, held: Held, traceparent: str | None) -> Job:  # noqa: ANN401
     return Job(
         job_id=held.job.job_id,
         run_id=held.run_id,
@@ -132,6 +167,7 @@ def _job(installation: Installation, started: Any, held: Held) -> Job:  # noqa: 
         installation=installation.identity,
         session=started.session,
         capabilities=held.capabilities,
+        traceparent=traceparent,
     )
 
 

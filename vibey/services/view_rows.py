@@ -9,6 +9,7 @@ from vibey.domain.engine import MILLION
 from vibey.services.remark import layers_json, remark
 from vibey.services.wording import engine_detail, instant, reason_of
 from vibey.store.engines import circuit_of
+from vibey.tracing import trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +60,7 @@ def whole_job(row: Row[Any], purse: Purse | None) -> View:
         "refunds": row.refunds,
         "handoffs": row.handoffs,
         "payload": row.payload,
+        "trace_id": trace_of(row.traceparent),
         "run_id": row.run_id,
         "created_at": instant(row.created_at),
         "not_before": instant(row.not_before),
@@ -90,6 +92,7 @@ def run(row: Row[Any]) -> View:
         "cost_usd": None if row.cost_usd is None else float(row.cost_usd),
         "tokens_in": row.tokens_in,
         "tokens_out": row.tokens_out,
+        "trace_id": trace_of(row.traceparent),
     }
 
 

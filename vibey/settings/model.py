@@ -123,6 +123,7 @@ class ServiceSettings(Table):
         PlainValidator(Text("1 to 64 letters, digits and any of : . _ - { }", r"[A-Za-z0-9:._{}-]{1,64}")),
     ] = "vibey:"
     flower_port: Annotated[int, PlainValidator(Whole(1, 65535, "a TCP port"))] = 5555
+    metrics_port: Annotated[int, PlainValidator(Whole(0, 65535, "a TCP port", "0 serves none"))] = 0
 
 
 class PolicyKeys(Table):

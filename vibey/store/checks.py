@@ -223,10 +223,14 @@ CHAIN = Statement(
 )
 PICKS = Statement(
     "audit-picks",
-    "engines whose count of picks is not their number of runs",
-    """select e.name as engine, e.selected_count as picks, coalesce(r.n, 0) as runs
-       from engines e left join (select engine, count(*) as n from runs group by engine) r on r.engine = e.name
-       where e.selected_count <> coalesce(r.n, 0) order by 1 limit %(limit)s""",
+    "engines whose counts of picks, by what they were granted on, are not their numbers of runs",
+    """select e.name as engine, c.why, c.picks, coalesce(r.n, 0) as runs
+       from engines e
+       cross join lateral (values ('assign', e.selected_count - e.overflow_count - e.fallback_count),
+         ('overflow', e.overflow_count), ('fallback', e.fallback_count)) c(why, picks)
+       left join (select engine, why, count(*) as n from runs group by engine, why) r
+         on r.engine = e.name and r.why = c.why
+       where c.picks <> coalesce(r.n, 0) order by 1, 2 limit %(limit)s""",
 )
 DECIDED = Statement(
     "audit-decided",
@@ -325,7 +329,7 @@ CHECKS = (
     Check("I7", ZERO, "the credits of pool {pool} sum to {total}"),
     Check("I7", CREDITS, "the credit of {member} in pool {pool} is {stored}; shares less picks are {owed}"),
     Check("I7", CHAIN, "decision {decision} began with {before} for {member} in pool {pool}, {left_over} were left"),
-    Check("I7", PICKS, "engine {engine} counts {picks} picks and has {runs} runs"),
+    Check("I7", PICKS, "engine {engine} counts {picks} picks and has {runs} runs of kind {why}"),
     Check("I8", GUARD, "nothing keeps the ledger of database {database} from being changed"),
     Check("I8", MOVES, "event {event} moves job {job} by {kind} from {before}"),
     Check("I8", LEADS, "job {job} is {state}, but its events lead to {led}"),

@@ -23,12 +23,12 @@ INSERT = Statement(
          select * from json_to_recordset(%(rows)s::json) as r(
            n int, project_id int, pool text, priority int, effort smallint, effort_now smallint,
            capabilities text[], excluded text[], session text, requirement_key bigint, payload jsonb,
-           idempotency_key text, max_attempts int, deadline_seconds double precision)),
+           idempotency_key text, max_attempts int, deadline_seconds double precision, traceparent text)),
        made as (
          insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, session,
-                           requirement_key, payload, idempotency_key, max_attempts, deadline_at)
+                           requirement_key, payload, idempotency_key, max_attempts, traceparent, deadline_at)
          select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, session,
-                requirement_key, payload, idempotency_key, max_attempts,
+                requirement_key, payload, idempotency_key, max_attempts, traceparent,
                 clock_timestamp() + deadline_seconds * interval '1 second'
          from (select rows.*, age_ms, clock_timestamp() as created_at from rows, installation) r order by n
          on conflict (project_id, idempotency_key) where idempotency_key is not null do nothing
@@ -95,11 +95,11 @@ HEADS = Statement(
             order by standing, id limit g.n)) j
          order by j.standing, j.id limit %(limit)s),
        locked as materialized (
-         select id, requirement_key, attempt, standing, affinity, session, held_at from jobs
+         select id, requirement_key, attempt, standing, affinity, session, traceparent, held_at from jobs
          where id = any(array(select id from heads)) and state = 'queued' and not_before is null
            and requirement_key = any(%(keys)s::bigint[])
          order by id for no key update skip locked)
-       select l.id, l.requirement_key, l.attempt, l.affinity, l.session, l.standing,
+       select l.id, l.requirement_key, l.attempt, l.affinity, l.session, l.standing, l.traceparent,
               coalesce((extract(epoch from clock_timestamp() - l.held_at) * 1000)::bigint, 0) as waited_ms,
               (select count(*) from heads) as asked
        from locked l
@@ -203,6 +203,7 @@ class NewJob:
     max_attempts: int
     deadline_seconds: float | None
     session: str | None
+    traceparent: str | None
 
     def row(self, number: int) -> dict[str, Any]:
         """The job as one JSON row of the batch; `payload` stays text inside it until the database parses it."""
@@ -221,6 +222,7 @@ class NewJob:
             "idempotency_key": self.idempotency_key,
             "max_attempts": self.max_attempts,
             "deadline_seconds": self.deadline_seconds,
+            "traceparent": self.traceparent,
         }
 
 
@@ -253,7 +255,7 @@ class Wanted:
 class Head:
     """A due job near the front of its group, locked. `affinity` is the engine of its previous attempt, if it counts.
 
-    `standing` is its place in the queue: see `vibey.domain.turn`.
+    `standing` is its place in the queue: see `vibey.domain.turn`. `traceparent` is the span that enqueued it.
     """
 
     job_id: int
@@ -263,6 +265,7 @@ class Head:
     affinity: str | None
     session: str | None
     standing: int
+    traceparent: str | None
 
 
 def insert(connection: Connection, batch: Sequence[NewJob]) -> Sequence[Row[Any]]:
@@ -315,8 +318,8 @@ def heads(connection: Connection, pool: str, wanted: Sequence[Wanted], limit: in
         limit=limit,
     )
     free = [
-        Head(job_id, key, attempt, waited_ms, affinity, session, standing)
-        for job_id, key, attempt, affinity, session, standing, waited_ms, _ in map(tuple, found)
+        Head(job_id, key, attempt, waited_ms, affinity, session, standing, traceparent)
+        for job_id, key, attempt, affinity, session, standing, traceparent, waited_ms, _ in map(tuple, found)
     ]
     return free, found[0].asked if found else None
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
+from vibey.domain.offer import Why
 from vibey.domain.settlement import Attempted
 from vibey.store.statement import Statement
 
@@ -32,13 +33,13 @@ GRANT = Statement(
     """with rows as materialized (
          select * from json_to_recordset(%(rows)s::json) as r(
            n int, job_id bigint, key bigint, engine text, account text, attempt int, asked int, outcome text,
-           tier text, trace json, counted boolean, notes json)),
+           tier text, trace json, counted boolean, notes json, traceparent text)),
        pass as (
          insert into passes (pool, world, asked, classes)
          values (%(pool)s, %(world)s::jsonb, %(asked)s::jsonb, %(classes)s::jsonb) returning id),
        granted as (
-         insert into runs (job_id, engine, account, attempt, why, counted, due_at, lease_expires_at)
-         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted, j.due_at,
+         insert into runs (job_id, engine, account, attempt, why, counted, due_at, traceparent, lease_expires_at)
+         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted, j.due_at, r.traceparent,
                 clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
          from rows r join jobs j on j.id = r.job_id order by r.n
          returning id, token, job_id, engine),
@@ -71,8 +72,10 @@ GRANT = Statement(
          on conflict (pool, member) do update set credit = excluded.credit),
        counted as (
          update engines e set selected_count = e.selected_count + c.picks, expected = e.expected + c.expected,
+                overflow_count = e.overflow_count + c.overflows, fallback_count = e.fallback_count + c.fallbacks,
                 selected_at = case when c.picks > 0 then clock_timestamp() else e.selected_at end
-         from json_to_recordset(%(counts)s::json) as c(name text, picks bigint, expected numeric)
+         from json_to_recordset(%(counts)s::json)
+           as c(name text, picks bigint, overflows bigint, fallbacks bigint, expected numeric)
          where e.name = c.name),
        remembered as (
          insert into sessions (session, pool, class, member, expires_at)
@@ -94,7 +97,7 @@ START = Statement(
                 lease_expires_at = clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
          from job where r.id = %(run)s and r.token = %(token)s and r.ended_at is null and r.job_id = job.id
            and (r.state = 'granted' or r.holder = %(holder)s) and job.cancel_requested_at is null
-         returning r.id, r.job_id, r.engine, r.account, r.attempt),
+         returning r.id, r.job_id, r.engine, r.account, r.attempt, r.traceparent),
        moved as (
          update jobs j set state = 'running' from started where j.id = started.job_id and j.state = 'granted'
          returning j.id, j.project_id),
@@ -249,12 +252,12 @@ class Grants:
     """What a pass decided, and the rotation after it.
 
     `credits` are by (pool, member); they and `expected`, the shares offered to each engine, are in units of 10^-12 of
-    a pick. `sessions` are the members to be remembered.
+    a pick. `picks` are by (engine, why). `sessions` are the members to be remembered.
     """
 
     record: Recorded
     credits: dict[tuple[str, str], int]
-    picks: dict[str, int]
+    picks: dict[tuple[str, Why], int]
     expected: dict[str, int]
     sessions: dict[SessionKey, str]
 
@@ -311,8 +314,7 @@ def grant(
     `session_s` is how long sessions are remembered, `day` the UTC day whose cap the units among them are taken from.
     """
     credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
-    picks = grants.picks
-    counts = [{"name": name, "picks": picks.get(name, 0), "expected": share} for name, share in grants.expected.items()]
+    counts = [_count(grants.picks, name, share) for name, share in grants.expected.items()]
     record = grants.record
     statement = GRANT_FEW if len(record.rows) <= FEW else GRANT
     return statement.all(
@@ -334,6 +336,13 @@ def grant(
         session_s=session_s,
         day=day,
     )
+
+
+def _count(picks: dict[tuple[str, Why], int], name: str, share: int) -> dict[str, Any]:
+    """What a pass adds to an engine's counts."""
+    by = {why: picks.get((name, why), 0) for why in Why}
+    own = {"overflows": by[Why.OVERFLOW], "fallbacks": by[Why.FALLBACK]}
+    return {"name": name, "picks": sum(by.values()), "expected": share, **own}
 
 
 def finish(

@@ -9,11 +9,9 @@ from __future__ import annotations
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    Boolean,
     CheckConstraint,
     Column,
     Date,
-    DateTime,
     ForeignKey,
     Identity,
     Index,
@@ -28,39 +26,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "%(table_name)s_%(column_0_N_name)s",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s",
-        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
-        "pk": "%(table_name)s_pkey",
-    }
-)
+from vibey.store.columns import CONVENTION
+from vibey.store.columns import count as _count
+from vibey.store.columns import flag as _flag
+from vibey.store.columns import instant as _instant
+from vibey.store.columns import names as _names
+from vibey.store.columns import tally as _tally
+from vibey.store.columns import words as _text
 
-
-def _instant(name: str, *, required: bool = False, now: bool = False) -> Column[object]:
-    default = text("clock_timestamp()") if now else None
-    return Column(name, DateTime(timezone=True), nullable=not (required or now), server_default=default)
-
-
-def _text(name: str, default: str | None = None, *, required: bool = False) -> Column[str]:
-    server_default = None if default is None else text(f"'{default}'")
-    return Column(name, Text, nullable=not (required or default is not None), server_default=server_default)
-
-
-def _count(name: str, default: int | None = 0) -> Column[int]:
-    server_default = None if default is None else text(str(default))
-    return Column(name, Integer, nullable=default is None, server_default=server_default)
-
-
-def _flag(name: str, *, default: bool) -> Column[bool]:
-    return Column(name, Boolean, nullable=False, server_default=text(str(default).lower()))
-
-
-def _names(name: str) -> Column[object]:
-    return Column(name, ARRAY(Text), nullable=False, server_default=text("'{}'"))
-
+metadata = MetaData(naming_convention=CONVENTION)
 
 # One row. No lease is judged before `judge_after`, nor while ticks are further apart than a third of a lease.
 # Where jobs stand was reckoned with `age_ms`.
@@ -104,7 +78,8 @@ accounts = Table(
 )
 
 # `weight` is in millionths, `price` in micro-dollars per million tokens in and out, `expected` in 10^-12 picks.
-# `demoted_until` is how long its quota counts as nearly spent, `selected_at` when it was picked last.
+# `demoted_until` is how long its quota counts as nearly spent, `selected_at` when it was picked last; of the picks
+# `selected_count`, so many were overflows and fallbacks.
 engines = Table(
     "engines",
     metadata,
@@ -127,7 +102,9 @@ engines = Table(
     _instant("busy_until"),
     _instant("demoted_until"),
     _instant("selected_at"),
-    Column("selected_count", BigInteger, nullable=False, server_default=text("0")),
+    _tally("selected_count"),
+    _tally("overflow_count"),
+    _tally("fallback_count"),
     Column("expected", Numeric(30, 0), nullable=False, server_default=text("0")),
     CheckConstraint("tier in ('local', 'paid')", name="tier"),
     CheckConstraint("slots >= 1", name="slots"),
@@ -143,7 +120,8 @@ pools = Table(
 
 # `due_at` is when the attempt became due, and so when the router first looked at it; `held_at` is its first hold.
 # `attempt` counts the attempts used, the live one included. `effort` is what the job asked for, `effort_now`,
-# `avoided` and `affinity` what its next attempt asks; `requirement_key` is the digest of all of that.
+# `avoided` and `affinity` what its next attempt asks; `requirement_key` is the digest of all of that. `traceparent` is
+# the span that enqueued it, as the W3C writes it.
 jobs = Table(
     "jobs",
     metadata,
@@ -160,6 +138,7 @@ jobs = Table(
     _names("avoided"),
     _text("affinity"),
     _text("session"),
+    _text("traceparent"),
     Column("requirement_key", BigInteger, nullable=False),
     Column("payload", JSONB, nullable=False, server_default=text("'{}'")),
     _text("idempotency_key"),
@@ -200,17 +179,9 @@ Index(
     postgresql_where=text("state = 'queued' and not_before is null"),
 )
 # serves: promoting jobs whose backoff is over, and the next instant one will be
-Index(
-    "jobs_backoff",
-    jobs.c.not_before,
-    postgresql_where=text("state = 'queued' and not_before is not null"),
-)
+Index("jobs_backoff", jobs.c.not_before, postgresql_where=text("state = 'queued' and not_before is not null"))
 # serves: failing queued jobs whose deadline has passed
-Index(
-    "jobs_deadline",
-    jobs.c.deadline_at,
-    postgresql_where=text("deadline_at is not null and ended_at is null"),
-)
+Index("jobs_deadline", jobs.c.deadline_at, postgresql_where=text("deadline_at is not null and ended_at is null"))
 # serves: a duplicate enqueue finding the first job
 Index(
     "jobs_idempotency",
@@ -226,7 +197,8 @@ Index("jobs_open", jobs.c.state, jobs.c.id, postgresql_where=text("ended_at is n
 
 run_tokens = Sequence("run_tokens", metadata=metadata)
 
-# No foreign keys: what makes a run has just locked its job and its engine, and neither is ever deleted.
+# No foreign keys: what makes a run has just locked its job and its engine, and neither is ever deleted. `traceparent`
+# is the span that granted it; where nothing is traced, its job's.
 runs = Table(
     "runs",
     metadata,
@@ -256,6 +228,7 @@ runs = Table(
     Column("tokens_in", BigInteger),
     Column("tokens_out", BigInteger),
     _text("output_tail"),
+    _text("traceparent"),
     CheckConstraint("(state in ('granted', 'running')) = (ended_at is null)", name="ended"),
 )
 # serves: the locked count of live runs per engine, and the search for expired leases
@@ -283,6 +256,7 @@ passes = Table(
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
     _text("pool", required=True),
+    _instant("began_at", clock="transaction_timestamp()"),
     _instant("at", now=True),
     Column("world", JSONB, nullable=False),
     Column("asked", JSONB, nullable=False),
@@ -401,4 +375,25 @@ workers = Table(
     _instant("started_at", now=True),
     _instant("seen_at", now=True),
     _instant("canary_at", now=True),
+)
+
+# Histograms of durations, folded from the rows that tell them, up to `cursor`; see `vibey.store.tallies`.
+tallies = Table(
+    "tallies",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("cursor", BigInteger, nullable=False),
+    Column("counts", ARRAY(BigInteger), nullable=False),
+    _tally("total"),
+    _tally("micros"),
+)
+
+# What the audits that run by themselves found, each as `vibey audit --json` tells it, and how long they took.
+audits = Table(
+    "audits",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _instant("as_of", required=True),
+    Column("took_ms", BigInteger, nullable=False),
+    Column("found", JSONB, nullable=False),
 )

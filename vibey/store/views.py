@@ -32,7 +32,7 @@ JOB = Statement(
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.effort, j.effort_now, j.capabilities, j.excluded,
               j.avoided, j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
               j.not_before, j.held_at, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result,
-              j.created_at, j.ended_at, j.requirement_key, j.affinity, g.reason as group_reason,
+              j.created_at, j.ended_at, j.requirement_key, j.affinity, j.traceparent, g.reason as group_reason,
               g.since as group_since, clock_timestamp() as now,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at
        from jobs j join projects p on p.id = j.project_id
@@ -43,7 +43,7 @@ RUNS = Statement(
     "view-runs",
     "the runs of one job, oldest first",
     """select id, engine, account, attempt, why, state, granted_at, started_at, renewed_at, lease_expires_at, ended_at,
-              host, pid, failure_class, detail, cost_usd, tokens_in, tokens_out
+              host, pid, failure_class, detail, cost_usd, tokens_in, tokens_out, traceparent
        from runs where job_id = %(job)s order by id""",
 )
 PROGRESS = Statement(

@@ -43,6 +43,23 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name", name=op.f("accounts_pkey")),
     )
     op.create_table(
+        "audits",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
+        sa.Column("as_of", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("took_ms", sa.BigInteger(), nullable=False),
+        sa.Column("found", postgresql.JSONB(astext_type=Text()), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("audits_pkey")),
+    )
+    op.create_table(
+        "tallies",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("cursor", sa.BigInteger(), nullable=False),
+        sa.Column("counts", sa.ARRAY(sa.BigInteger()), nullable=False),
+        sa.Column("total", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("micros", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("tallies_pkey")),
+    )
+    op.create_table(
         "credits",
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("member", sa.Text(), nullable=False),
@@ -136,6 +153,9 @@ def upgrade() -> None:
         "passes",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
         sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column(
+            "began_at", sa.DateTime(timezone=True), server_default=sa.text("transaction_timestamp()"), nullable=False
+        ),
         sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
         sa.Column("world", postgresql.JSONB(astext_type=Text()), nullable=False),
         sa.Column("asked", postgresql.JSONB(astext_type=Text()), nullable=False),
@@ -190,6 +210,7 @@ def upgrade() -> None:
         sa.Column("tokens_in", sa.BigInteger(), nullable=True),
         sa.Column("tokens_out", sa.BigInteger(), nullable=True),
         sa.Column("output_tail", sa.Text(), nullable=True),
+        sa.Column("traceparent", sa.Text(), nullable=True),
         sa.CheckConstraint("(state in ('granted', 'running')) = (ended_at is null)", name=op.f("runs_ended")),
         sa.PrimaryKeyConstraint("id", name=op.f("runs_pkey")),
     )
@@ -256,6 +277,8 @@ def upgrade() -> None:
         sa.Column("demoted_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("selected_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("selected_count", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("overflow_count", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("fallback_count", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("expected", sa.Numeric(precision=30, scale=0), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("tier in ('local', 'paid')", name=op.f("engines_tier")),
         sa.CheckConstraint("slots >= 1", name=op.f("engines_slots")),
@@ -277,6 +300,7 @@ def upgrade() -> None:
         sa.Column("avoided", sa.ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("affinity", sa.Text(), nullable=True),
         sa.Column("session", sa.Text(), nullable=True),
+        sa.Column("traceparent", sa.Text(), nullable=True),
         sa.Column("requirement_key", sa.BigInteger(), nullable=False),
         sa.Column("payload", postgresql.JSONB(astext_type=Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("idempotency_key", sa.Text(), nullable=True),
@@ -364,6 +388,8 @@ def downgrade() -> None:
     op.drop_table("group_states")
     op.drop_table("decisions")
     op.drop_table("credits")
+    op.drop_table("tallies")
+    op.drop_table("audits")
     op.drop_table("accounts")
     op.execute("drop sequence run_tokens")
     op.execute("drop function vibey_ledger_is_append_only()")
