@@ -15,13 +15,13 @@ help:  ## list these commands
 install: $(VENV)/.installed  ## create .venv with everything at the pinned versions
 
 # The stamp makes this quick when nothing it depends on changed. pip is renewed first: an old one cannot make an
-# editable install from pyproject.toml alone.
+# editable install from pyproject.toml alone. The build tool's own warnings are no news to whoever installs.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Vibey needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.13"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: install  ## see the router at work on this machine, with no engine or account needed
