@@ -9,20 +9,13 @@ import click
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
 from vibey.cli.output import Column
+from vibey.services import display
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
-VERDICTS = {
-    "chosen": "chosen",
-    "lost": "lost",
-    "passed_over": "passed over",
-    "not_offered": "not offered",
-    "full": "full",
-    "excluded": "excluded",
-}
 ENGINES = (
     Column("ENGINE", wide=True),
     Column("TIER"),
@@ -38,7 +31,6 @@ MEMBERS = (
     Column(""),
 )
 PROJECTS = (Column("PROJECT", wide=True), *MEMBERS[1:])
-ONE = "1"
 # Labels stand below one another in all the lists of facts, whose longest is this.
 LABELS = len("backoff until")
 
@@ -124,26 +116,14 @@ def _show_turn(screen: Console, turn: Mapping[str, Any]) -> None:
 
 
 def _show_step(screen: Console, step: Mapping[str, Any]) -> None:
-    skipped = "".join(f", {_class(each['class'])} skipped ({_FOUND[each['found']]})" for each in step["skipped"])
-    which = f", {_class(step['class'])}" if step["class"] else ""
-    head = f"{step['pool']} ({step['select']}{skipped}{which}) → {step['chosen']}, {_TURNS[step['turn']]}"
+    skipped = "".join(
+        f", {display.class_words(each['class'])} skipped ({display.FOUND[each['found']]})" for each in step["skipped"]
+    )
+    which = f", {display.class_words(step['class'])}" if step["class"] else ""
+    head = f"{step['pool']} ({step['select']}{skipped}{which}) → {step['chosen']}, {display.TURNS[step['turn']]}"
     _facts(screen, {"pool": head})
     if step["turn"] != "only":
         screen.print(output.table(MEMBERS, _members(step)))
-
-
-_FOUND = {"closed": "nothing offered there", "full": "full"}
-_TURNS = {
-    "only": "the only one free",
-    "drawn": "drawn",
-    "sticky": "the session's own",
-    "yielded": "drawn, the session's own being full",
-}
-
-
-def _class(label: str) -> str:
-    demoted = label.startswith("~")
-    return f"class {label.removeprefix('~') or 'all'}{', demoted' if demoted else ''}"
 
 
 def _members(step: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
@@ -154,17 +134,9 @@ def _members(step: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
 
 
 def _engine(each: Mapping[str, Any]) -> tuple[object, ...]:
-    notes = [note for note in (_factors(each["factors"]), "demoted" if each["demoted"] else "") if note]
+    notes = [note for note in (display.factors(each["factors"]), "demoted" if each["demoted"] else "") if note]
     told = f"{each['detail']} ({', '.join(notes)})" if notes else each["detail"]
-    return each["engine"], each["tier"], VERDICTS[each["verdict"]], f"{each['weight']:.3g}", told
-
-
-def _factors(factors: Mapping[str, Any]) -> str:
-    """What the weight is the product of, if anything but its base takes part."""
-    parts = [f"{each['kind']} {each['factor']:g}" for each in factors["layers"]]
-    soft = {name: f"{factors[name]:.3g}" for name in ("health", "fidelity", "cost", "affinity")}
-    parts += [f"{name} {value}" for name, value in soft.items() if value != ONE]
-    return f"weight {factors['base']:g} × {' × '.join(parts)}" if parts else ""
+    return each["engine"], each["tier"], display.VERDICTS[each["verdict"]], f"{each['weight']:.3g}", told
 
 
 def _facts(screen: Console, facts: Mapping[str, object]) -> None:

@@ -13,12 +13,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from vibey.services.display import clock, lasting, many, percent, plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+__all__ = [
+    "Column",
+    "cell",
+    "clock",
+    "coloured",
+    "console",
+    "lasting",
+    "many",
+    "note",
+    "percent",
+    "plain",
+    "print_json",
+    "table",
+]
 
 # What is read by a program, or kept in a file, is not folded to anybody's screen.
 UNBOUNDED = 240
@@ -129,11 +146,6 @@ def cell(value: object) -> Text:
     return Text(shown, style=STYLES.get(shown, ""))
 
 
-def plain(text: str) -> str:
-    """Text without anything a terminal would obey; ends of lines stay."""
-    return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text)
-
-
 def coloured(text: str) -> str:
     """As `plain`, but tabs and colours stay, and nothing is written over a line that stands."""
     lines = re.sub(r"\r\n?", "\n", text)
@@ -141,32 +153,3 @@ def coloured(text: str) -> str:
     # Every second part is a colour.
     shown = [part if at % 2 else "\t".join(map(plain, part.split("\t"))) for at, part in enumerate(parts)]
     return "".join(shown) + (_COLOURS_OFF if len(parts) > 1 else "")
-
-
-def lasting(seconds: float | None) -> str | None:
-    """A length of time in its two largest units: `12s`, `3m 04s`, `2h 11m`, `3d 4h`."""
-    if seconds is None:
-        return None
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600}h"
-
-
-def clock(instant: str | None) -> str | None:
-    """An instant of a view, to the second: `2026-03-01 14:05:09`, in UTC."""
-    return None if instant is None else instant[:19].replace("T", " ")
-
-
-def percent(share: float) -> str:
-    """A fraction of 1 in percent."""
-    return f"{share * 100:.1f}%"
-
-
-def many(count: int, thing: str) -> str:
-    """A count with its noun: `1 job`, `2 jobs`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

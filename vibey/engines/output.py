@@ -106,7 +106,7 @@ def follow(path: Path, ended: Callable[[float], bool]) -> Iterator[str]:
     reached = 0
     last = False
     while True:
-        for offset, piece in _placed_pieces(path, reached):
+        for offset, piece in placed_pieces(path, reached):
             reached = offset
             yield decoder.decode(piece)
         if last:
@@ -115,10 +115,10 @@ def follow(path: Path, ended: Callable[[float], bool]) -> Iterator[str]:
 
 
 def _pieces(path: Path, start: int) -> Iterator[bytes]:
-    return (piece for _, piece in _placed_pieces(path, start))
+    return (piece for _, piece in placed_pieces(path, start))
 
 
-def _placed_pieces(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
+def placed_pieces(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
     """Kept text from this offset on, each piece with the offset that follows it."""
     reached = start
     for offset, file in _files(path):

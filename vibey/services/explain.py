@@ -30,12 +30,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.decide import Assign, Request, Wait, decide
-from vibey.domain.effort import Effort
+from vibey.domain.decide import Assign, Wait, decide
 from vibey.domain.errors import UnknownName
-from vibey.domain.requirement import Requirement, conversation
 from vibey.domain.settlement import JobState
-from vibey.services import forecast, telling
+from vibey.services import starts, telling
 from vibey.services.outlook import Outlook
 from vibey.services.pools import Trees
 from vibey.services.purse import purses
@@ -44,10 +42,7 @@ from vibey.services.wording import HELD, engine_detail, instant, reason_in_words
 from vibey.store import audit, decisions, engines, views
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from vibey.domain.decide import Decision, World
-    from vibey.services.forecast import Earliest
+    from vibey.domain.decide import Decision
     from vibey.services.installation import Installation
     from vibey.services.purse import Purse
     from vibey.services.replay import Replayed
@@ -57,16 +52,6 @@ if TYPE_CHECKING:
 
 UNRECORDED = "no decision is recorded for it"
 UNLIKE = "the router's functions do not come to what was recorded: see vibey replay --job {job}"
-BY = {
-    forecast.NOW: "now: the next look at the queue can grant it {engine}, after jobs before it",
-    forecast.BACKOFF: "when its backoff ends, on {engine}",
-    forecast.HOLD_END: "when it has been held long enough to overflow to {engine}, or once a local slot is freed",
-    forecast.PROBE: "at the next trial of a circuit, on {engine}, or once a slot is freed",
-    forecast.BUSY_END: "when a busy server is asked again, on {engine}",
-    forecast.MIDNIGHT: "when the day's paid cap begins anew, on {engine}, or once a slot is freed",
-}
-UNKNOWN_START = "no instant is known: something has to change first"
-TOO_LATE = "its deadline comes before any start that is known"
 
 
 def explain(installation: Installation, job_id: int, *, every_run: bool = False) -> View:
@@ -74,27 +59,32 @@ def explain(installation: Installation, job_id: int, *, every_run: bool = False)
 
     def read(connection: Connection) -> View:
         audit.SNAPSHOT.run(connection)
-        job = views.JOB.first(connection, id=job_id)
-        if job is None:
-            raise UnknownName("job", job_id, ("see: vibey jobs",))
-        purse = purses(connection, installation, [job.project])[job.project]
-        made = list(reversed(views.RUNS.all(connection, job=job_id)))
-        waiting = _waiting(connection, installation, job, purse) if job.state == JobState.QUEUED else None
-        explained = _runs(connection, job_id, made if every_run else made[:1])
-        return {
-            "as_of": instant(job.now),
-            "job_id": job.id,
-            "project": job.project,
-            "pool": job.pool,
-            "state": job.state,
-            "reason": reason_of(job, purse),
-            "attempt": job.attempt,
-            "max_attempts": job.max_attempts,
-            "runs": explained,
-            "waiting": waiting,
-        }
+        return explained_in(connection, installation, job_id, every_run=every_run)
 
     return installation.database.run(read)
+
+
+def explained_in(connection: Connection, installation: Installation, job_id: int, *, every_run: bool = False) -> View:
+    """What `explain` returns, read in the caller's transaction, which sees one instant."""
+    job = views.JOB.first(connection, id=job_id)
+    if job is None:
+        raise UnknownName("job", job_id, ("see: vibey jobs",))
+    purse = purses(connection, installation, [job.project])[job.project]
+    made = list(reversed(views.RUNS.all(connection, job=job_id)))
+    waiting = _waiting(connection, installation, job, purse) if job.state == JobState.QUEUED else None
+    explained = _runs(connection, job_id, made if every_run else made[:1])
+    return {
+        "as_of": instant(job.now),
+        "job_id": job.id,
+        "project": job.project,
+        "pool": job.pool,
+        "state": job.state,
+        "reason": reason_of(job, purse),
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "runs": explained,
+        "waiting": waiting,
+    }
 
 
 def _runs(connection: Connection, job_id: int, made: list[Row[Any]]) -> list[View]:
@@ -137,12 +127,12 @@ def _run(row: Row[Any], found: Replayed | None) -> View:
 
 
 def _waiting(connection: Connection, installation: Installation, job: Row[Any], purse: Purse) -> View:
-    asked = _asked(job)
+    asked = starts.asked(job)
     outlook = Outlook.glance(connection, installation, Trees.load(connection, job.pool), {job.project: purse})
     outlook = outlook.recalling(connection, [asked])
     question = Question(asked, outlook.world, outlook.world.survey(asked.requirement))
     answer = decide(asked, outlook.world, question.surveyed)
-    first = forecast.earliest(asked, outlook.world, _coming(connection, outlook.world, job, purse))
+    known = starts.Known.of(connection, outlook.world, {job.project: purse})
     return {
         "reason": job.group_reason,
         "since": instant(job.group_since),
@@ -152,38 +142,9 @@ def _waiting(connection: Connection, installation: Installation, job: Row[Any], 
         "decision": _of_group(connection, job),
         "outcome": answer.outcome,
         "why": _word(answer),
-        "earliest": _earliest(first, job.deadline_at),
+        "earliest": known.earliest(asked, job),
         "engines": telling.engines(question, answer, _live(connection, installation)),
     }
-
-
-def _asked(job: Row[Any]) -> Request:
-    """The job as the router will see it."""
-    requirement = Requirement(
-        pool=job.pool,
-        project=job.project,
-        effort=Effort(job.effort_now),
-        capabilities=frozenset(job.capabilities),
-        excluded=frozenset(job.excluded),
-        avoided=frozenset(job.avoided),
-        affinity=job.affinity,
-    )
-    waited_ms = 0 if job.held_at is None else int((job.now - job.held_at).total_seconds() * 1000)
-    session = conversation(job.project, job.session)
-    return Request(job.id, job.attempt + 1, requirement, max(0, waited_ms), session)
-
-
-def _coming(connection: Connection, world: World, job: Row[Any], purse: Purse) -> forecast.Coming:
-    rows = engines.coming(connection, [each.name for each in world.engines])
-    return forecast.Coming(
-        now=job.now,
-        day=purse.day,
-        limits={job.project: purse.limit},
-        probes={row.account: row.probe_at for row in rows if row.probe_at is not None},
-        frees={row.name: row.busy_until for row in rows if row.busy_until is not None},
-        not_before=job.not_before,
-        held_at=job.held_at,
-    )
 
 
 def _of_group(connection: Connection, job: Row[Any]) -> View | None:
@@ -208,15 +169,6 @@ def _word(answer: Decision) -> str | None:
     if isinstance(answer, Wait):
         return answer.reason.value
     return None if isinstance(answer, Assign) else HELD
-
-
-def _earliest(first: Earliest | None, deadline: datetime | None) -> View:
-    if first is None:
-        return {"at": None, "by": None, "engine": None, "words": UNKNOWN_START}
-    words = BY[first.by].format(engine=first.engine)
-    if deadline is not None and first.at >= deadline:
-        words = TOO_LATE
-    return {"at": instant(first.at), "by": first.by, "engine": first.engine, "words": words}
 
 
 def _live(connection: Connection, installation: Installation) -> dict[str, str]:

@@ -94,6 +94,24 @@ def follow(
     yield from output.follow(found.path, ended)
 
 
+def tail(path: Path, most: int) -> tuple[bytes, int]:
+    """The end of a run's output file, at most so many bytes, and the place in the whole output that follows it."""
+    kept, reached = b"", 0
+    for offset, piece in output.placed_pieces(path, 0):
+        kept, reached = (kept + piece)[-most:], offset
+    return kept, reached
+
+
+def since(path: Path, place: int, most: int) -> tuple[bytes, int]:
+    """What a run's output file holds from a place on, about so many bytes at once, and the place that follows it."""
+    kept, reached = b"", place
+    for offset, piece in output.placed_pieces(path, place):
+        kept, reached = kept + piece, offset
+        if len(kept) >= most:
+            break
+    return kept, reached
+
+
 def _started(
     installation: Installation, job_id: int, run_id: int | None, pause: Callable[[float], object]
 ) -> RunOutput:

@@ -89,21 +89,24 @@ def mode(installation: Installation, project: str, environ: Mapping[str, str] | 
     `evidence` is the latest measurement, null where there is none that can be read; `next_measurement` is null where
     none is wanted.
     """
+    return installation.database.run(lambda connection: mode_in(connection, installation, project, environ))
 
-    def read(connection: Connection) -> dict[str, Any]:
-        now: datetime = views.NOW.scalar(connection)
-        projects.named(connection, project)
-        standing = modes.standings(connection, [project], environ)[project]
-        return {
-            "as_of": instant(now),
-            "project": project,
-            "setting": standing.policy.mode if standing.policy is not None else None,
-            **_told(connection, installation, standing, now),
-            "measured_at": instant(standing.at),
-            "evidence": standing.recorded.evidence if standing.recorded is not None else None,
-        }
 
-    return installation.database.run(read)
+def mode_in(
+    connection: Connection, installation: Installation, project: str, environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What `mode` returns, read in the caller's transaction."""
+    now: datetime = views.NOW.scalar(connection)
+    projects.named(connection, project)
+    standing = modes.standings(connection, [project], environ)[project]
+    return {
+        "as_of": instant(now),
+        "project": project,
+        "setting": standing.policy.mode if standing.policy is not None else None,
+        **_told(connection, installation, standing, now),
+        "measured_at": instant(standing.at),
+        "evidence": standing.recorded.evidence if standing.recorded is not None else None,
+    }
 
 
 def _told(connection: Connection, installation: Installation, standing: Standing, now: datetime) -> dict[str, Any]:

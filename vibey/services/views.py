@@ -1,6 +1,6 @@
 """Views: the installation as people and programs see it. Plain JSON-able dictionaries with stable keys.
 
-Every view reads the rows that admit jobs, in one transaction, and says by the database's clock as of when: `as_of`.
+Every view reads the rows that admit jobs, as of one instant, and says by the database's clock which: `as_of`.
 Instants are ISO 8601 in UTC, durations are seconds, shares are fractions of 1.
 """
 
@@ -17,7 +17,7 @@ from vibey.services.pools import MAIN, Trees
 from vibey.services.purse import purses
 from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
-from vibey.store import fleet, projects, views
+from vibey.store import audit, fleet, projects, views
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
@@ -83,23 +83,24 @@ def jobs(
         listed = [view_rows.listed_job(row, owned.get(row.project)) for row in rows]
         return {"jobs": listed, "next_before": _next(rows, limit)}
 
-    return _viewed(installation, read)
+    return viewed(installation, read)
 
 
 def job(installation: Installation, job_id: int) -> View:
     """One job with its runs, oldest first; UnknownName when there is none."""
+    return viewed(installation, lambda connection: job_in(connection, installation, job_id))
 
-    def read(connection: Connection) -> View:
-        row = views.JOB.first(connection, id=job_id)
-        if row is None:
-            raise UnknownName("job", job_id, ("see: vibey jobs",))
-        owned = purses(connection, installation, [row.project])
-        return {
-            **view_rows.whole_job(row, owned.get(row.project)),
-            "runs": [view_rows.run(run) for run in views.RUNS.all(connection, job=job_id)],
-        }
 
-    return _viewed(installation, read)
+def job_in(connection: Connection, installation: Installation, job_id: int) -> View:
+    """What `job` shows, bar `as_of`, read in the caller's transaction."""
+    row = views.JOB.first(connection, id=job_id)
+    if row is None:
+        raise UnknownName("job", job_id, ("see: vibey jobs",))
+    owned = purses(connection, installation, [row.project])
+    return {
+        **view_rows.whole_job(row, owned.get(row.project)),
+        "runs": [view_rows.run(run) for run in views.RUNS.all(connection, job=job_id)],
+    }
 
 
 def engines(installation: Installation) -> View:
@@ -112,54 +113,68 @@ def engines(installation: Installation) -> View:
         pools = [view_rows.pool(key, on) for key, on in layers.items() if key not in names]
         return {"engines": found, "pools": pools}
 
-    return _viewed(installation, read)
+    return viewed(installation, read)
 
 
 def slots(installation: Installation) -> View:
     """Every slot of every engine and who holds it: `slots`; the fields of a free one are None."""
-
-    def read(connection: Connection) -> View:
-        holders: dict[str, list[Row[Any]]] = {}
-        for run in views.HOLDERS.all(connection):
-            holders.setdefault(run.engine, []).append(run)
-        found: list[View] = []
-        for engine in _engine_rows(connection, installation):
-            held = holders.get(engine.name, [])
-            taken = [view_rows.slot(engine, number, run) for number, run in enumerate(held, start=1)]
-            free = range(len(held) + 1, engine.slots + 1)
-            found.extend([*taken, *(view_rows.slot(engine, number, None) for number in free)])
-        return {"slots": found}
-
-    return _viewed(installation, read)
+    return viewed(installation, lambda connection: {"slots": slots_in(connection, installation)})
 
 
 def status(installation: Installation, project: str = "default", environ: Mapping[str, str] | None = None) -> View:
     """The whole at a glance: mode, queue, cap of one project, engines and workers."""
+    return viewed(installation, lambda connection: status_in(connection, installation, project, environ))
+
+
+def slots_in(connection: Connection, installation: Installation) -> list[View]:
+    """The slots that `slots` shows, read in the caller's transaction."""
+    holders: dict[str, list[Row[Any]]] = {}
+    for run in views.HOLDERS.all(connection):
+        holders.setdefault(run.engine, []).append(run)
+    found: list[View] = []
+    for engine in _engine_rows(connection, installation):
+        held = holders.get(engine.name, [])
+        taken = [view_rows.slot(engine, number, run) for number, run in enumerate(held, start=1)]
+        free = range(len(held) + 1, engine.slots + 1)
+        found.extend([*taken, *(view_rows.slot(engine, number, None) for number in free)])
+    return found
+
+
+def status_in(
+    connection: Connection,
+    installation: Installation,
+    project: str = "default",
+    environ: Mapping[str, str] | None = None,
+) -> View:
+    """What `status` shows, bar `as_of`, read in the caller's transaction."""
     variables = os.environ if environ is None else environ
+    projects.named(connection, project)
+    purse = purses(connection, installation, [project], variables)[project]
+    return {
+        "project": project,
+        **view_rows.mode(purse.resolved),
+        **counts_in(connection),
+        "cap": purse.to_json(),
+        "engines": _engines(connection, installation, _layers(connection, installation)),
+        "workers": _workers(connection, installation),
+    }
 
-    def read(connection: Connection) -> View:
-        projects.named(connection, project)
-        purse = purses(connection, installation, [project], variables)[project]
-        counts = {row.state: row.n for row in views.COUNTS.all(connection)}
-        return {
-            "project": project,
-            **view_rows.mode(purse.resolved),
-            "queued": counts.get(JobState.QUEUED, 0),
-            "held": views.HELD.scalar(connection),
-            "granted": counts.get(JobState.GRANTED, 0),
-            "running": counts.get(JobState.RUNNING, 0),
-            "cap": purse.to_json(),
-            "engines": _engines(connection, installation, _layers(connection, installation)),
-            "workers": _workers(connection, installation),
-        }
 
-    return _viewed(installation, read)
+def counts_in(connection: Connection) -> View:
+    """How many jobs are `queued`, of them `held`, `granted` and `running`, read in the caller's transaction."""
+    counts = {row.state: row.n for row in views.COUNTS.all(connection)}
+    return {
+        "queued": counts.get(JobState.QUEUED, 0),
+        "held": views.HELD.scalar(connection),
+        "granted": counts.get(JobState.GRANTED, 0),
+        "running": counts.get(JobState.RUNNING, 0),
+    }
 
 
 def project(installation: Installation, name: str, environ: Mapping[str, str] | None = None) -> View:
     """One project's own dispatch policy, and the one in force under the environment: `policy` and `effective`."""
     variables = os.environ if environ is None else environ
-    return _viewed(installation, lambda connection: _policy(projects.named(connection, name), variables))
+    return viewed(installation, lambda connection: _policy(projects.named(connection, name), variables))
 
 
 def all_projects(installation: Installation, environ: Mapping[str, str] | None = None) -> View:
@@ -169,12 +184,12 @@ def all_projects(installation: Installation, environ: Mapping[str, str] | None =
     def read(connection: Connection) -> View:
         return {"projects": [_policy(found, variables) for found in projects.every(connection)]}
 
-    return _viewed(installation, read)
+    return viewed(installation, read)
 
 
 def workers(installation: Installation) -> View:
     """Workers seen within the hour: `workers`, by name."""
-    return _viewed(installation, lambda connection: {"workers": _workers(connection, installation)})
+    return viewed(installation, lambda connection: {"workers": _workers(connection, installation)})
 
 
 def ledger(installation: Installation, wanted: LedgerPage) -> View:
@@ -195,11 +210,14 @@ def ledger(installation: Installation, wanted: LedgerPage) -> View:
         )
         return {"events": [view_rows.event(row) for row in rows], "next_before": _next(rows, wanted.limit)}
 
-    return _viewed(installation, read)
+    return viewed(installation, read)
 
 
-def _viewed(installation: Installation, read: Callable[[Connection], View]) -> View:
+def viewed(installation: Installation, read: Callable[[Connection], View]) -> View:
+    """What `read` finds in a transaction that sees one instant and writes nothing, with `as_of`."""
+
     def work(connection: Connection) -> View:
+        audit.SNAPSHOT.run(connection)
         now = views.NOW.scalar(connection)
         return {"as_of": instant(now), **read(connection)}
 

@@ -18,7 +18,7 @@ second release, for one run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vibey.store.statement import Statement
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from vibey.store.database import Connection
+    from vibey.store.statement import Row
 
 TODAY = Statement(
     "cap-today", "the UTC day by the database's clock", "select (clock_timestamp() at time zone 'utc')::date"
@@ -51,6 +52,20 @@ USED = Statement(
        where l.utc_day = %(day)s and (%(names)s::text[] is null or p.name = any(%(names)s))
        group by p.name""",
 )
+UNITS = Statement(
+    "cap-units",
+    "the units taken on a day, newest first, each with the event that gave it back, if one did",
+    """select l.id, l.at, l.kind, p.name as project, l.job_id, l.run_id, l.engine, l.data, j.state as job_state,
+              r.state as run_state, r.cost_usd, back.id as released_id, back.at as released_at, back.data as released
+       from ledger l join projects p on p.id = l.project_id
+       left join jobs j on j.id = l.job_id left join runs r on r.id = l.run_id
+       left join ledger back on back.run_id = l.run_id and back.utc_day is not null
+         and (back.kind = 'EngineOverflowReleased') = true
+       where l.utc_day = %(day)s and l.kind <> 'EngineOverflowReleased'
+         and (%(names)s::text[] is null or p.name = any(%(names)s))
+         and (%(before)s::bigint is null or l.id < %(before)s)
+       order by l.id desc limit %(limit)s""",
+)
 
 
 def today(connection: Connection) -> date:
@@ -74,3 +89,11 @@ def used(connection: Connection, day: date, names: Sequence[str] | None = None) 
     """Units used on a day by project, those with none left out; of some projects, or of all."""
     rows = USED.all(connection, day=day, names=None if names is None else list(names))
     return {row.name: row.used for row in rows}
+
+
+def units(
+    connection: Connection, day: date, names: Sequence[str] | None, *, before: int | None, limit: int
+) -> Sequence[Row[Any]]:
+    """The units taken on a day, of some projects or of all, newest first; `before` pages on from an event's number."""
+    listed = None if names is None else list(names)
+    return UNITS.all(connection, day=day, names=listed, before=before, limit=limit)

@@ -1,0 +1,73 @@
+"""Display: values as people read them, on the command line and in the pages alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERDICTS = {
+    "chosen": "chosen",
+    "lost": "lost",
+    "passed_over": "passed over",
+    "not_offered": "not offered",
+    "full": "full",
+    "excluded": "excluded",
+}
+FOUND = {"closed": "nothing offered there", "full": "full"}
+TURNS = {
+    "only": "the only one free",
+    "drawn": "drawn",
+    "sticky": "the session's own",
+    "yielded": "drawn, the session's own being full",
+}
+ONE = "1"
+
+
+def plain(text: str) -> str:
+    """Text without anything a terminal would obey; ends of lines stay."""
+    return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text)
+
+
+def lasting(seconds: float | None) -> str | None:
+    """A length of time in its two largest units: `12s`, `3m 04s`, `2h 11m`, `3d 4h`."""
+    if seconds is None:
+        return None
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600}h"
+
+
+def clock(instant: str | None) -> str | None:
+    """An instant of a view, to the second: `2026-03-01 14:05:09`, in UTC."""
+    return None if instant is None else instant[:19].replace("T", " ")
+
+
+def percent(share: float) -> str:
+    """A fraction of 1 in percent."""
+    return f"{share * 100:.1f}%"
+
+
+def many(count: int, thing: str) -> str:
+    """A count with its noun: `1 job`, `2 jobs`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def class_words(label: str) -> str:
+    """A class of a pool, as the walk labels it, in words."""
+    demoted = label.startswith("~")
+    return f"class {label.removeprefix('~') or 'all'}{', demoted' if demoted else ''}"
+
+
+def factors(factors: Mapping[str, Any]) -> str:
+    """What the weight is the product of, if anything but its base takes part."""
+    parts = [f"{each['kind']} {each['factor']:g}" for each in factors["layers"]]
+    soft = {name: f"{factors[name]:.3g}" for name in ("health", "fidelity", "cost", "affinity")}
+    parts += [f"{name} {value}" for name, value in soft.items() if value != ONE]
+    return f"weight {factors['base']:g} × {' × '.join(parts)}" if parts else ""

@@ -1,0 +1,102 @@
+"""Starts: when a queued job could start at the earliest, as far as that is known, told in words.
+
+One reading of what is known to come serves all the jobs of a pool; `vibey.services.forecast` finds each one's instant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.decide import Request
+from vibey.domain.effort import Effort
+from vibey.domain.requirement import Requirement, conversation
+from vibey.services import forecast
+from vibey.services.wording import instant
+from vibey.store import engines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import date, datetime
+
+    from vibey.domain.decide import World
+    from vibey.services.forecast import Earliest
+    from vibey.services.purse import Purse
+    from vibey.services.view_rows import View
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
+
+BY = {
+    forecast.NOW: "now: the next look at the queue can grant it {engine}, after jobs before it",
+    forecast.BACKOFF: "when its backoff ends, on {engine}",
+    forecast.HOLD_END: "when it has been held long enough to overflow to {engine}, or once a local slot is freed",
+    forecast.PROBE: "at the next trial of a circuit, on {engine}, or once a slot is freed",
+    forecast.BUSY_END: "when a busy server is asked again, on {engine}",
+    forecast.MIDNIGHT: "when the day's paid cap begins anew, on {engine}, or once a slot is freed",
+}
+UNKNOWN_START = "no instant is known: something has to change first"
+TOO_LATE = "its deadline comes before any start that is known"
+
+
+def asked(job: Row[Any]) -> Request:
+    """The job as the router will see it."""
+    requirement = Requirement(
+        pool=job.pool,
+        project=job.project,
+        effort=Effort(job.effort_now),
+        capabilities=frozenset(job.capabilities),
+        excluded=frozenset(job.excluded),
+        avoided=frozenset(job.avoided),
+        affinity=job.affinity,
+    )
+    waited_ms = 0 if job.held_at is None else int((job.now - job.held_at).total_seconds() * 1000)
+    session = conversation(job.project, job.session)
+    return Request(job.id, job.attempt + 1, requirement, max(0, waited_ms), session)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A pool's world as it is, and what is known to come there: trials, busy servers, the next day's caps."""
+
+    world: World
+    day: date
+    limits: Mapping[str, int]
+    probes: Mapping[str, datetime]
+    frees: Mapping[str, datetime]
+
+    @classmethod
+    def of(cls, connection: Connection, world: World, purses: Mapping[str, Purse]) -> Known:
+        """Read it; `purses` are those of the jobs' projects, of which there is at least one."""
+        rows = engines.coming(connection, [each.name for each in world.engines])
+        return cls(
+            world,
+            day=next(iter(purses.values())).day,
+            limits={name: purse.limit for name, purse in purses.items()},
+            probes={row.account: row.probe_at for row in rows if row.probe_at is not None},
+            frees={row.name: row.busy_until for row in rows if row.busy_until is not None},
+        )
+
+    def earliest(self, request: Request, job: Row[Any]) -> View:
+        """The earliest known start of a queued job: `at`, `by`, `engine` and `words`; `at` is None when none is known.
+
+        The row carries the job's `now`, `not_before`, `held_at` and `deadline_at`.
+        """
+        coming = forecast.Coming(
+            now=job.now,
+            day=self.day,
+            limits=self.limits,
+            probes=self.probes,
+            frees=self.frees,
+            not_before=job.not_before,
+            held_at=job.held_at,
+        )
+        return _told(forecast.earliest(request, self.world, coming), job.deadline_at)
+
+
+def _told(first: Earliest | None, deadline: datetime | None) -> View:
+    if first is None:
+        return {"at": None, "by": None, "engine": None, "words": UNKNOWN_START}
+    words = BY[first.by].format(engine=first.engine)
+    if deadline is not None and first.at >= deadline:
+        words = TOO_LATE
+    return {"at": instant(first.at), "by": first.by, "engine": first.engine, "words": words}
