@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 from celery import Celery
 
+import vibey
 from tasks.flow import GatheredEvents
 from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
 from vibey.services.installation import Installation, celery_configuration, ensure_services
+from vibey.services.programs import FLOWER_CONFIGURATION
 from vibey.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -66,6 +70,17 @@ def guarded(body: Callable[P, object]) -> Callable[P, None]:
     return run
 
 
+def _name_flower_configuration() -> None:
+    """Let `celery -A tasks flower` find the router's pages, unless it is told of another configuration.
+
+    It is a file of Flower's own kind, named as Flower lets one be named (see `vibey.flower.seam`).
+    """
+    own = Path(vibey.__file__).parent / "flower" / FLOWER_CONFIGURATION
+    if not Path(FLOWER_CONFIGURATION).exists():
+        os.environ.setdefault("FLOWER_CONF", str(own))
+
+
 app = Celery("vibey")
 app.steps["consumer"].add(GatheredEvents)
 app.add_defaults(_configuration)
+_name_flower_configuration()

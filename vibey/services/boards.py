@@ -9,6 +9,7 @@ from vibey.services.explain import explained_in
 from vibey.services.purse import purses
 from vibey.services.wording import instant
 from vibey.store import cap, projects
+from vibey.store import fleet as store
 
 if TYPE_CHECKING:
     from vibey.services.installation import Installation
@@ -19,14 +20,22 @@ if TYPE_CHECKING:
 UNITS = 100
 
 
+def names(installation: Installation) -> View:
+    """What filters offer: `projects` and `engines` by name."""
+
+    def read(connection: Connection) -> View:
+        return {"projects": _projects(connection), "engines": store.engine_names(connection)}
+
+    return views.viewed(installation, read)
+
+
 def fleet(installation: Installation, project: str = "default") -> View:
-    """What `vibey status` and `vibey slots` show, as of one instant: the keys of both, and `projects` by name."""
+    """What `vibey status` and `vibey slots` show, as of one instant: the keys of both."""
 
     def read(connection: Connection) -> View:
         return {
             **views.status_in(connection, installation, project),
             "slots": views.slots_in(connection, installation),
-            "projects": _projects(connection),
         }
 
     return views.viewed(installation, read)
@@ -51,7 +60,6 @@ def spending(installation: Installation, project: str = "default", before: int |
             "units": [_unit(row) for row in units],
             "next_before": units[-1].id if len(units) == UNITS else None,
             "mode": {key: value for key, value in mode.items() if key != "as_of"},
-            "projects": _projects(connection),
         }
 
     return views.viewed(installation, read)

@@ -1,7 +1,13 @@
-"""Control: what a person or program asks of jobs, projects and engines from outside their runs."""
+"""Control: what a person or program asks of jobs, projects and engines from outside their runs.
+
+`by` is who asks, as the ledger's event then says: in the pages `flower:user`, else whose process this is, `user@host`.
+"""
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +40,9 @@ class Cancelled:
     stopping_run: int | None = None
 
 
-def cancel(installation: Installation, job_id: int) -> Cancelled:
+def cancel(installation: Installation, job_id: int, *, by: str | None = None) -> Cancelled:
     """Cancel a job: at once while no process of it runs, else by telling the holder. Refused once it has ended."""
-    done, pool = installation.database.run(lambda connection: _cancel(connection, job_id))
+    done, pool = installation.database.run(lambda connection: _cancel(connection, job_id, by or owner()))
     if done.stopping_run is not None:
         installation.wakeups.nudge(done.stopping_run)
     else:
@@ -44,9 +50,9 @@ def cancel(installation: Installation, job_id: int) -> Cancelled:
     return done
 
 
-def _cancel(connection: Connection, job_id: int) -> tuple[Cancelled, str]:
+def _cancel(connection: Connection, job_id: int, by: str) -> tuple[Cancelled, str]:
     row = _locked(connection, job_id)
-    data = {"state": row.state}
+    data = {"state": row.state, "by": by}
     ledger.append(connection, Event.CANCEL_REQUESTED, project=row.project_id, job=job_id, data=data)
     if row.state == JobState.QUEUED:
         jobs.CANCEL_QUEUED.run(connection, id=job_id)
@@ -133,19 +139,19 @@ def set_project(installation: Installation, name: str, changes: Mapping[str, str
     return installation.database.run(work)
 
 
-def pause_engine(installation: Installation, name: str, *, paused: bool) -> None:
+def pause_engine(installation: Installation, name: str, *, paused: bool, by: str | None = None) -> None:
     """Stop granting runs to an engine, or go on; live runs finish."""
 
     def work(connection: Connection) -> None:
         if engines.SET_PAUSED.first(connection, engine=name, paused=paused) is None:
             raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
-        ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"paused": paused})
+        ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"paused": paused, "by": by or owner()})
 
     installation.database.run(work)
     wake_all(installation)
 
 
-def reset_engine(installation: Installation, name: str) -> None:
+def reset_engine(installation: Installation, name: str, *, by: str | None = None) -> None:
     """Close the engine's circuit by hand and forget what else keeps it out, its account's other engines included."""
 
     def work(connection: Connection) -> None:
@@ -154,10 +160,20 @@ def reset_engine(installation: Installation, name: str) -> None:
             raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
         engines.locked_circuit(connection, row.account)
         engines.RESET_ACCOUNT.run(connection, account=row.account)
-        ledger.append(connection, Event.CIRCUIT_CHANGED, engine=name, data={"account": row.account, "open": None})
+        data = {"account": row.account, "open": None, "by": by or owner()}
+        ledger.append(connection, Event.CIRCUIT_CHANGED, engine=name, data=data)
 
     installation.database.run(work)
     wake_all(installation)
+
+
+def owner() -> str:
+    """Whose process this is, and where: `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # KeyError: before Python 3.13, for a user without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def wake_all(installation: Installation) -> None:

@@ -51,9 +51,10 @@ class QueuePage:
 def queue(installation: Installation, wanted: QueuePage) -> View:
     """A page of the queue.
 
-    `queued`, `held` and `backing_off` are counts of jobs; `groups` of due jobs are the largest, each told by its first
-    job, and `group_count` is how many there are; `jobs` are in queue order, those in backoff by its end; `next_after`
-    pages on (None at the end). UnknownName for a project, InvalidInput for anything else that is not understood.
+    `queued` are `held`, `waiting` or `backing_off`, all counts of jobs; `groups` of due jobs are the largest, each told
+    by its first job, and `group_count` is how many there are; `jobs` are in queue order, those in backoff by its end;
+    `next_after` pages on (None at the end). UnknownName for a project, InvalidInput for anything else that is not
+    understood.
     """
     if wanted.show not in SHOWN:
         raise InvalidInput("show", wanted.show, f"one of {', '.join(SHOWN)}")
@@ -66,10 +67,12 @@ def queue(installation: Installation, wanted: QueuePage) -> View:
         page = _page(connection, wanted, after)
         told = _Told.of(connection, installation, [*groups, *page])
         counts = views.counts_in(connection)
+        backing_off = rows.backoffs(connection)
         return {
             "queued": counts["queued"],
             "held": counts["held"],
-            "backing_off": rows.backoffs(connection),
+            "waiting": counts["queued"] - counts["held"] - backing_off,
+            "backing_off": backing_off,
             "group_count": groups[0].groups if groups else 0,
             "groups": [told.group(row) for row in groups],
             "jobs": [told.job(row) for row in page],

@@ -1,0 +1,106 @@
+"""Seam: how the router's pages come into Flower.
+
+`celery -A tasks flower` runs Flower's own command, which offers no hook for pages but does two things before it makes
+its application: it runs its configuration file, which is Python, and it hands over the module-level list
+`flower.urls.handlers` and dictionary `flower.urls.settings`. Our configuration file (`vibey.flower.flowerconfig`) calls
+`install`, which adds to both. So the pages are Flower's own handlers in Flower's own process, with its options, login,
+prefix, look and navigation, and nothing of Flower is replaced: a subclass would have needed a command of its own, with
+a copy of Flower's, and people would have had to know to start that one.
+
+What is added: handlers of the pages, before Flower's, so that `/` is ours and its worker list stays at `/workers`; a
+template loader that knows our templates beside Flower's, and puts our entries into its navigation; the `Desk` that
+reads. `tasks` names the configuration file in Flower's variable `FLOWER_CONF`, unless that, or a `flowerconfig.py` in
+the working folder, names another. One of your own keeps the pages by importing from ours.
+
+What is refused at the start, once every option is known: an address that others can reach without a login, and
+Flower's API without one. tornado calls back when all options are parsed; nothing listens before.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flower import urls
+from flower.utils import strtobool
+from tornado import template
+from tornado.web import StaticFileHandler, url
+from typing_extensions import override
+
+from vibey.flower import actions, logtail, pages
+from vibey.flower.desk import Desk
+
+if TYPE_CHECKING:
+    from tornado.options import OptionParser
+
+HERE = Path(__file__).parent
+STATIC_PREFIX = "/router/static/"
+FLOWER_TEMPLATES = Path(urls.settings["template_path"])
+NAVIGATION = "navbar.html"
+TABS_BEFORE = '<ul class="app-nav navbar-nav">'
+
+
+class Templates(template.Loader):
+    """Our templates, else Flower's; Flower's navigation with our entries in it."""
+
+    def __init__(self) -> None:
+        """Read templates when they are first wanted."""
+        super().__init__(str(HERE / "templates"), autoescape="xhtml_escape")
+
+    @override
+    def _create_template(self, name: str) -> template.Template:
+        own = HERE / "templates" / name
+        text = (own if own.exists() else FLOWER_TEMPLATES / name).read_text(encoding="utf-8")
+        return template.Template(with_tabs(text) if name == NAVIGATION else text, name=name, loader=self)
+
+
+def with_tabs(navigation: str) -> str:
+    """Flower's navigation with our entries first, and a word below about what its own pages count."""
+    before, found, after = navigation.partition(TABS_BEFORE)
+    if not found:
+        raise SystemExit("vibey: this version of Flower has another navigation than its pages can be entered in")
+    tabs, word = '{% include "router/tabs.html" %}', '{% include "router/worker_level.html" %}'
+    return f"{before}{found}{tabs}{after}{word}"
+
+
+def install(desk: Desk | None = None) -> None:
+    """Add the pages to what Flower makes its application of; again does nothing."""
+    if "vibey" in urls.settings:
+        return
+    urls.settings.update(
+        vibey=desk or Desk(),
+        router_static={"static_path": str(HERE / "static"), "static_url_prefix": STATIC_PREFIX},
+        template_loader=Templates(),
+        xsrf_cookie_kwargs={"samesite": "Strict"},
+        ui_methods={"router_tabs": pages.tabs, "router_static": pages.static_address},
+    )
+    static = url(rf"{STATIC_PREFIX}(.*)", StaticFileHandler, {"path": str(HERE / "static")}, name="router-static")
+    urls.handlers[:0] = [*pages.handlers(), *logtail.handlers(), *actions.handlers(), static]
+
+
+def guard(options: OptionParser) -> None:
+    """Have the address looked at when all options are known."""
+    options.add_parse_callback(lambda: refuse_open(options))
+
+
+def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes made at run time
+    """End the program if others could reach Flower, or anybody its API, without a login."""
+    if options.basic_auth or options.auth:
+        return
+    remedy = "keep it on 127.0.0.1, or set FLOWER_BASIC_AUTH=user:password"
+    if not options.unix_socket and is_open(options.address):
+        raise SystemExit(f"vibey: Flower would listen on {options.address!r} without a login; {remedy}")
+    if strtobool(os.environ.get("FLOWER_UNAUTHENTICATED_API") or "false"):
+        raise SystemExit("vibey: FLOWER_UNAUTHENTICATED_API is set: Flower's API never runs without a login here")
+
+
+def is_open(address: str) -> bool:
+    """Whether an address to listen on can be reached from other machines; the empty one stands for all."""
+    if address == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return True
