@@ -37,7 +37,7 @@ KEPT_SECONDS = 60.0
 PATIENCE_SECONDS = 15.0
 STREAMS = 200
 # The words of an instant, "3s ago", change by themselves, in the browser too: they make no new frame.
-_WORDS_OF_TIME = re.compile(r"(<time [^>]*>)[^<]*")
+_WORDS_OF_TIME = re.compile(r"(<time [^>]*data-(?:ago|since)>)[^<]*")
 
 
 @dataclass(frozen=True, slots=True)

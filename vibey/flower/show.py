@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -16,28 +17,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BAR_WIDTH = 100
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 NOTHING = "-"
 SHOWN_CHARACTERS = 4000
 # A sign beside each word, so that colour says nothing alone.
-SIGNS = {
+STATES = {
     "queued": ("wait", "◷"),
     "waiting": ("wait", "◷"),
     "held": ("wait", "Ⅱ"),
     "granted": ("work", "◇"),
     "running": ("work", "▶"),
     "succeeded": ("good", "✓"),
-    "closed": ("good", "✓"),
-    "chosen": ("good", "✓"),
     "failed": ("bad", "✗"),
     "lost": ("bad", "✗"),
-    "open": ("bad", "✗"),
-    "excluded": ("bad", "✗"),
-    "half_open": ("warn", "◐"),
     "cancelled": ("warn", "⊘"),
     "withdrawn": ("warn", "↶"),
+    "closed": ("good", "✓"),
+    "half_open": ("warn", "◐"),
+    "open": ("bad", "✗"),
     "paused": ("warn", "Ⅱ"),
-    "full": ("wait", "■"),
 }
+VERDICTS = {"chosen": ("good", "✓"), "full": ("wait", "■"), "excluded": ("bad", "✗")}
+PLAIN = ("plain", "·")
 
 
 def when(instant: str | None, as_of: str) -> str:
@@ -58,11 +59,30 @@ def since(instant: str | None, as_of: str) -> str:
     return f"<time {shown} data-since>{lasting(seconds)}</time>"
 
 
-def mark(word: str) -> str:
-    """A state, verdict or circuit as a small label: a sign, a word and a colour."""
-    kind, sign = SIGNS.get(word, ("plain", "·"))
-    shown = xhtml_escape(word.replace("_", " "))
-    return f'<span class="mark mark-{kind}"><span aria-hidden="true">{sign}</span> {shown}</span>'
+def told(text: str, as_of: str) -> str:
+    """A sentence with its instants as times of day, and their dates where that is another; all of each as its title."""
+
+    def shown(found: re.Match[str]) -> str:
+        whole = f"{clock(found[0])} UTC"
+        return (
+            f'<time datetime="{found[0]}" title="{whole}">{whole[11:] if found[0][:10] == as_of[:10] else whole}</time>'
+        )
+
+    return INSTANT.sub(shown, xhtml_escape(text))
+
+
+def state(word: str) -> str:
+    """A state of a job, run or circuit as a small label: a sign, a word and a colour."""
+    return _label(word.replace("_", " "), *STATES.get(word, PLAIN))
+
+
+def verdict(word: str) -> str:
+    """What became of an engine, as a small label."""
+    return _label(display.VERDICTS[word], *VERDICTS.get(word, PLAIN))
+
+
+def _label(words: str, kind: str, sign: str) -> str:
+    return f'<span class="word word-{kind}"><span aria-hidden="true">{sign}</span> {xhtml_escape(words)}</span>'
 
 
 def bars(share: float, expected: float) -> str:
@@ -120,7 +140,9 @@ def with_query(path: str, asked: Mapping[str, str], **changes: object) -> str:
 FUNCTIONS: dict[str, Any] = {
     "when": when,
     "since": since,
-    "mark": mark,
+    "told": told,
+    "state": state,
+    "verdict": verdict,
     "bars": bars,
     "money": money,
     "pretty": pretty,

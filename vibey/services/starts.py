@@ -34,7 +34,7 @@ BY = {
     forecast.BUSY_END: "when a busy server is asked again, on {engine}",
     forecast.MIDNIGHT: "when the day's paid cap begins anew, on {engine}, or once a slot is freed",
 }
-UNKNOWN_START = "no instant is known: something has to change first"
+UNKNOWN_START = "no instant is known: a slot has to be freed, or something else has to change first"
 TOO_LATE = "its deadline comes before any start that is known"
 
 
