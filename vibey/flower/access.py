@@ -25,7 +25,15 @@ from flower.views import BaseHandler
 from tornado.web import HTTPError, RequestHandler
 from typing_extensions import override
 
-from vibey.domain.errors import Contended, InvalidInput, SchemaOutdated, ServiceUnavailable, UnknownName, VibeyError
+from vibey.domain.errors import (
+    Contended,
+    InvalidInput,
+    Refused,
+    SchemaOutdated,
+    ServiceUnavailable,
+    UnknownName,
+    VibeyError,
+)
 
 if TYPE_CHECKING:
     from vibey.flower.desk import Desk
@@ -37,6 +45,7 @@ POLICY = (
 )
 STATUSES: tuple[tuple[type[VibeyError], int], ...] = (
     (UnknownName, 404),
+    (Refused, 409),
     (InvalidInput, 400),
     (ServiceUnavailable, 503),
     (SchemaOutdated, 503),

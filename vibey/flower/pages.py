@@ -194,5 +194,7 @@ def handlers() -> list[url]:
 
 def static_address(handler: web.RequestHandler, path: str) -> str:
     """The address of a static file of ours, with its digest, so that a new version is fetched."""
-    settings = handler.application.settings["router_static"]
-    return StaticFileHandler.make_static_url(settings, path)
+    folder = handler.application.settings["router_static"]
+    return StaticFileHandler.make_static_url(
+        {"static_path": folder, "static_url_prefix": handler.reverse_url("router-static", "")}, path
+    )

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tornado.options import OptionParser
 
 HERE = Path(__file__).parent
-STATIC_PREFIX = "/router/static/"
 FLOWER_TEMPLATES = Path(urls.settings["template_path"])
 NAVIGATION = "navbar.html"
 TABS_BEFORE = '<ul class="app-nav navbar-nav">'
@@ -71,12 +70,12 @@ def install(desk: Desk | None = None) -> None:
         return
     urls.settings.update(
         vibey=desk or Desk(),
-        router_static={"static_path": str(HERE / "static"), "static_url_prefix": STATIC_PREFIX},
+        router_static=str(HERE / "static"),
         template_loader=Templates(),
         xsrf_cookie_kwargs={"samesite": "Strict"},
         ui_methods={"router_tabs": pages.tabs, "router_static": pages.static_address},
     )
-    static = url(rf"{STATIC_PREFIX}(.*)", StaticFileHandler, {"path": str(HERE / "static")}, name="router-static")
+    static = url(r"/router/static/(.*)", StaticFileHandler, {"path": str(HERE / "static")}, name="router-static")
     urls.handlers[:0] = [*pages.handlers(), *logtail.handlers(), *actions.handlers(), static]
 
 
