@@ -7,7 +7,7 @@ SEED ?= 1
 CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibey/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-clients lint format bench chaos mutate clean
+.PHONY: help install demo test test-slow test-browser test-clients lint format bench chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,10 +28,13 @@ demo: install  ## see the router at work on this machine, with no engine or acco
 	$(BIN)/vibey demo
 
 test: install  ## run the tests, all but the slow suites
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients and not browser"
 
 test-slow: install  ## run the tests that keep real processes busy for a minute or so
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m "slow and not clients"
+
+test-browser: install  ## look at the pages in a headless Chromium, if one is installed here
+	$(BIN)/python -m pytest tests/browser -m browser --durations 5
 
 test-clients: install $(CLIENTS)/.installed  ## drive the real coding clients against a provider of our own (1.2 GB on disk)
 	$(BIN)/python -m pytest tests/clients -m clients -n 2

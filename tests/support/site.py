@@ -242,11 +242,15 @@ class Site:
         while (passed := run_pass(self.bench.installation, "main")) is not None and passed.granted:
             pass
 
-    def close(self) -> None:
-        """End Flower and close connections."""
+    def stop(self) -> None:
+        """End Flower."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(20)
+
+    def close(self) -> None:
+        """End Flower and close connections."""
+        self.stop()
         self.bench.close()
 
 
