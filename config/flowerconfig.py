@@ -1,6 +1,10 @@
-"""Flower's configuration: `celery -A tasks flower --conf=config/flowerconfig.py`; change what you like here."""
+"""Flower's configuration: `celery -A tasks flower --conf=config/flowerconfig.py`; change what you like here.
 
-from vibey.flower.flowerconfig import (
+The last line brings in the router's pages, and the refusal to be open to others without a login.
+"""
+
+from vibey.flower import seam
+from vibey.flower.defaults import (
     address,
     format_task,
     max_tasks,
@@ -23,3 +27,5 @@ __all__ = [
     "read_only",
     "tasks_columns",
 ]
+
+seam.install()

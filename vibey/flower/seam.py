@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flower import urls
+from flower.options import default_options
 from flower.utils import strtobool
 from tornado import template
 from tornado.web import StaticFileHandler, url
@@ -31,9 +33,6 @@ from typing_extensions import override
 
 from vibey.flower import actions, logtail, pages
 from vibey.flower.desk import Desk
-
-if TYPE_CHECKING:
-    from tornado.options import OptionParser
 
 HERE = Path(__file__).parent
 FLOWER_TEMPLATES = Path(urls.settings["template_path"])
@@ -64,12 +63,13 @@ def with_tabs(navigation: str) -> str:
     return f"{before}{found}{tabs}{after}{word}"
 
 
-def install(desk: Desk | None = None) -> None:
-    """Add the pages to what Flower makes its application of; again does nothing."""
+def install() -> None:
+    """Add the pages to what Flower makes its application of, and watch its options; again does nothing."""
     if "vibey" in urls.settings:
         return
+    default_options.add_parse_callback(partial(refuse_open, default_options))
     urls.settings.update(
-        vibey=desk or Desk(),
+        vibey=Desk(),
         router_static=str(HERE / "static"),
         template_loader=Templates(),
         xsrf_cookie_kwargs={"samesite": "Strict"},
@@ -77,11 +77,6 @@ def install(desk: Desk | None = None) -> None:
     )
     static = url(r"/router/static/(.*)", StaticFileHandler, {"path": str(HERE / "static")}, name="router-static")
     urls.handlers[:0] = [*pages.handlers(), *logtail.handlers(), *actions.handlers(), static]
-
-
-def guard(options: OptionParser) -> None:
-    """Have the address looked at when all options are known."""
-    options.add_parse_callback(lambda: refuse_open(options))
 
 
 def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes made at run time

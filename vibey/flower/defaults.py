@@ -1,0 +1,25 @@
+"""Flower's options as Vibey sets them, for its configuration files: on loopback, reading only, remembering little.
+
+Every build task carries its job, project, engine and run in place of its arguments, so no table of Flower's needs the
+database.
+"""
+
+import os
+from typing import Any
+
+from flower.utils import strtobool
+
+address = os.environ.get("FLOWER_ADDRESS") or "127.0.0.1"
+port = int(os.environ.get("FLOWER_PORT") or "5555")
+read_only = bool(strtobool(os.environ.get("FLOWER_READ_ONLY") or "true"))
+persistent = False
+max_tasks = 10_000
+purge_offline_workers = 300
+natural_time = False
+tasks_columns = "name,uuid,state,args,received,started,runtime,worker"
+
+
+def format_task(task: Any) -> Any:  # noqa: ANN401  Flower's own object
+    """Show the words of a build, `job 7 · demo · ollama · run 9`, instead of the run's number and token."""
+    task.args = (task.args or "").strip("()',")
+    return task
