@@ -10,7 +10,7 @@ CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibe
 .PHONY: help install demo test test-slow test-browser test-clients lint format bench chaos mutate clean
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed  ## create .venv with everything at the pinned versions
 

@@ -56,6 +56,7 @@ def _fill(site: Site) -> None:
     site.route()
     query(site.bench.url, f"update jobs set held_at = held_at - interval '61 s' where id = {jobs[3]}")
     site.route()
+    site.vibey("measure")
     query(site.bench.url, f"update engines set detail = '{NASTY}{LONG}', installed = false where name = 'bought'")
     query(site.bench.url, f"update runs set detail = '{NASTY}{LONG}' where job_id = {jobs[0]}")
     query(

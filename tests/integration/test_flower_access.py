@@ -77,6 +77,11 @@ def test_what_others_could_reach_without_a_login_is_refused_at_the_start(
     assert re.search(r"vibey: .*without a login", said)
 
 
+def test_a_wish_that_is_neither_yes_nor_no_is_refused_at_the_start(make_site: Callable[..., Site]) -> None:
+    """A misspelt `FLOWER_VIBEY_ACTIONS` is told at once, not by a page that fails."""
+    assert "FLOWER_VIBEY_ACTIONS" in _said_at_start(make_site(FLOWER_VIBEY_ACTIONS="perhaps"))
+
+
 @pytest.mark.parametrize("login", [{"basic_auth": ["a:b"]}, {"auth": "a@example.com"}])
 def test_with_a_login_any_address_will_do(login: dict[str, Any]) -> None:
     """Where Flower asks who you are, where it listens is the operator's choice."""
@@ -136,6 +141,7 @@ def test_only_a_page_of_ours_can_ask_for_an_action(make_site: Callable[..., Site
         (form, {**good, "Cookie": ""}),
         (form, {**good, "Origin": "http://evil.example"}),
         (form, {**good, "Origin": "null"}),
+        (form, {**good, "Origin": "http://[::1"}),
         (form, {**good, "Sec-Fetch-Site": "cross-site"}),
         (form, {**good, "Sec-Fetch-Site": "same-site"}),
         (form, {name: value for name, value in good.items() if name != "Origin"}),

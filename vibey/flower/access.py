@@ -61,17 +61,33 @@ def has_login(options: Any) -> bool:  # noqa: ANN401  options are attributes mad
 
 def may_act(options: Any) -> bool:  # noqa: ANN401  as above
     """Whether the pages offer actions at all."""
-    return has_login(options) and bool(strtobool(os.environ.get(ACTIONS_VARIABLE) or "false"))
+    return has_login(options) and actions_wished()
+
+
+def actions_wished() -> bool:
+    """Whether the operator allows actions; ValueError for a word that is neither yes nor no."""
+    return bool(strtobool(os.environ.get(ACTIONS_VARIABLE) or "false"))
 
 
 def is_here(host: str) -> bool:
     """Whether a request's `Host` names this machine by an address or as localhost."""
-    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
     try:
         ipaddress.ip_address(name)
     except ValueError:
         return name == "localhost" or name.endswith(".localhost")
     return True
+
+
+def is_from(origin: str, host: str) -> bool:
+    """Whether an `Origin` is the very host the request went to."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def status_of(error: Exception) -> int:
@@ -118,7 +134,7 @@ class Guarded(BaseHandler):  # type: ignore[misc] # Flower is untyped
         site, origin = self.request.headers.get("Sec-Fetch-Site"), self.request.headers.get("Origin")
         if site is not None and site != "same-origin":
             raise HTTPError(403, "this came from another site")
-        if origin is not None and urlsplit(origin).netloc != self.request.host:
+        if origin is not None and not is_from(origin, self.request.host):
             raise HTTPError(403, "this came from another origin")
         if site is None and origin is None:
             raise HTTPError(403, "this does not say where it came from")

@@ -32,6 +32,7 @@ from tornado.web import StaticFileHandler, url
 from typing_extensions import override
 
 from vibey.flower import actions, logtail, pages
+from vibey.flower.access import ACTIONS_VARIABLE, actions_wished, has_login
 from vibey.flower.desk import Desk
 
 HERE = Path(__file__).parent
@@ -81,7 +82,11 @@ def install() -> None:
 
 def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes made at run time
     """End the program if others could reach Flower, or anybody its API, without a login."""
-    if options.basic_auth or options.auth:
+    try:
+        actions_wished()
+    except ValueError as error:
+        raise SystemExit(f"vibey: {ACTIONS_VARIABLE}: {error}; say true or false") from None
+    if has_login(options):
         return
     remedy = "keep it on 127.0.0.1, or set FLOWER_BASIC_AUTH=user:password"
     if not options.unix_socket and is_open(options.address):

@@ -109,7 +109,7 @@ def pretty(value: object) -> str:
 def inline(value: object) -> str:
     """A JSON value on one line, cut where it is long."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 400 else f"{text[:400]}…"
+    return text if len(text) <= 2000 else f"{text[:2000]}…"
 
 
 def layers(found: Mapping[str, Any]) -> str:
