@@ -185,8 +185,8 @@ def test_ten_thousand_jobs_are_as_usable_as_ten(site: Site, open_tab: Callable[.
     (first,) = site.bench.enqueue(1, exclude=("near", "far", "bought"))
     query(
         site.bench.url,
-        f"""insert into jobs (project_id, pool, effort, effort_now, excluded, requirement_key, payload)
-            select project_id, pool, effort, effort_now, excluded, requirement_key, payload
+        f"""insert into jobs (project_id, pool, standing, effort, effort_now, excluded, requirement_key, payload)
+            select project_id, pool, standing, effort, effort_now, excluded, requirement_key, payload
             from generate_series(2, 10000) n join jobs on jobs.id = {first}""",
     )
     tab = open_tab(width=375)

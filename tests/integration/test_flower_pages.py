@@ -175,8 +175,9 @@ def _fill(site: Site, count: int) -> None:
     site.bench.enqueue(1, capabilities=("web",))
     query(
         site.bench.url,
-        f"""insert into jobs (project_id, pool, priority, effort, effort_now, capabilities, requirement_key, payload)
-            select project_id, pool, n % 4, effort, effort_now, capabilities, requirement_key, payload
+        f"""insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities,
+                              requirement_key, payload)
+            select project_id, pool, n % 4, -(n % 4), effort, effort_now, capabilities, requirement_key, payload
             from generate_series(1, {count - 3}) n join jobs on jobs.id = {first} + n % 3""",
     )
 

@@ -99,12 +99,12 @@ def test_a_deep_page_reads_as_few_rows_as_the_first(bench: Bench) -> None:
     bench.enqueue(1, exclude=("p",))
     query(
         bench.url,
-        f"""insert into jobs (project_id, pool, priority, effort, effort_now, excluded, requirement_key, payload)
-            select project_id, pool, n % 3, effort, effort_now, excluded, requirement_key, payload
+        f"""insert into jobs (project_id, pool, priority, standing, effort, effort_now, excluded, requirement_key, payload)
+            select project_id, pool, n % 3, -(n % 3), effort, effort_now, excluded, requirement_key, payload
             from generate_series(1, {DEEP}) n join jobs on jobs.id = {first} + n % 2""",
     )
     query(bench.url, "analyze jobs")
-    middle = bench.rows(f"select priority, id from jobs order by priority desc, id offset {DEEP // 2} limit 1")[0]
+    middle = bench.rows(f"select standing, id from jobs order by standing, id offset {DEEP // 2} limit 1")[0]
     shallow = _touched(bench, None)
     deep = _touched(bench, Place(*middle))
     assert shallow <= 50 * 20
@@ -118,7 +118,7 @@ def _touched(bench: Bench, after: Place | None) -> int:
         values = {
             "project": None,
             "held": None,
-            "priority": after.value if after else None,
+            "standing": after.value if after else rows.BEFORE_ALL,
             "after": after.job_id if after else 0,
             "limit": 50,
         }

@@ -103,7 +103,7 @@ def _next(wanted: QueuePage, page: Sequence[Row[Any]]) -> str | None:
     if len(page) < wanted.limit:
         return None
     last = page[-1]
-    value = last.not_before_us if wanted.show == BACKOFF else last.priority
+    value = last.not_before_us if wanted.show == BACKOFF else last.standing
     return f"{value}.{last.id}"
 
 

@@ -1,7 +1,7 @@
 """The queue: queued jobs as people look at them, page by page, in the order that routing takes them.
 
-Routing's order is by priority and then enqueueing over all groups, but no index has it: keeping one would cost every
-enqueue and every grant. The index on due jobs has it within each group, so a page is merged from the first few of
+Routing's order is by where jobs stand (`vibey.store.ageing`) over all groups, but no index has it: keeping one would cost
+every enqueue and every grant. The index on due jobs has it within each group, so a page is merged from the first few of
 each. What a page costs is the number of groups times its length, however long the queue is.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-COLUMNS = """j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
+COLUMNS = """j.id, j.standing, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
               j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.deadline_at,
               j.requirement_key, j.effort_now, j.capabilities, j.excluded, j.avoided, j.affinity, j.session,
               g.reason as group_reason, g.since as group_since, clock_timestamp() as now,
@@ -25,6 +25,7 @@ COLUMNS = """j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.
               extract(epoch from clock_timestamp() - j.created_at)::float as age_seconds"""
 JOINS = """join projects p on p.id = j.project_id
        left join group_states g on g.pool = j.pool and g.requirement_key = j.requirement_key"""
+BEFORE_ALL = -(2**63)
 GROUPS = Statement(
     "queue-groups",
     "the largest groups of due jobs, each with its numbers and its first job; indexes on due and held jobs serve it",
@@ -38,7 +39,7 @@ GROUPS = Statement(
        cross join lateral (
          select * from jobs where pool = n.pool and requirement_key = n.requirement_key and state = 'queued'
            and not_before is null
-         order by priority desc, id limit 1) j
+         order by standing, id limit 1) j
        {JOINS}
        order by n.jobs desc, n.pool, n.requirement_key""",  # noqa: S608  both parts are constants
 )
@@ -54,31 +55,25 @@ DUE = Statement(
            where state = 'queued' and not_before is null and (pool, requirement_key) > (keys.pool, keys.key)
            order by pool, requirement_key limit 1) n),
        page as (
-         select j.id, j.priority
+         select j.id, j.standing
          from keys
          left join group_states g on g.pool = keys.pool and g.requirement_key = keys.key
          cross join lateral (
            select project_id from jobs where pool = keys.pool and requirement_key = keys.key and state = 'queued'
              and not_before is null limit 1) owner
          cross join lateral (
-           (select id, priority from jobs
-            where pool = keys.pool and requirement_key = keys.key and state = 'queued' and not_before is null
-              and (%(priority)s::int is null or priority < %(priority)s)
-              and (%(held)s::bool is null or %(held)s = (held_at is not null and coalesce(g.reason = 'held', false)))
-            order by priority desc, id limit %(limit)s)
-           union all
-           (select id, priority from jobs
-            where pool = keys.pool and requirement_key = keys.key and state = 'queued' and not_before is null
-              and priority = %(priority)s and id > %(after)s
-              and (%(held)s::bool is null or %(held)s = (held_at is not null and coalesce(g.reason = 'held', false)))
-            order by id limit %(limit)s)) j
+           select id, standing from jobs
+           where pool = keys.pool and requirement_key = keys.key and state = 'queued' and not_before is null
+             and (standing, id) > (%(standing)s, %(after)s)
+             and (%(held)s::bool is null or %(held)s = (held_at is not null and coalesce(g.reason = 'held', false)))
+           order by standing, id limit %(limit)s) j
          where (%(project)s::int is null or owner.project_id = %(project)s)
            and (%(held)s::bool is distinct from true or g.reason = 'held')
-         order by j.priority desc, j.id limit %(limit)s)
+         order by j.standing, j.id limit %(limit)s)
        select {COLUMNS}
        from page join jobs j on j.id = page.id
        {JOINS}
-       order by j.priority desc, j.id""",  # noqa: S608  both parts are constants
+       order by j.standing, j.id""",  # noqa: S608  both parts are constants
 )
 BACKING_OFF = Statement(
     "queue-backing-off",
@@ -99,7 +94,7 @@ BACKOFFS = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A job's place in a list: its sort value (priority, or microseconds of its backoff's end) and its number."""
+    """A job's place in a list: its sort value (where it stands, or the microsecond its backoff ends) and its number."""
 
     value: int
     job_id: int
@@ -118,7 +113,7 @@ def due(
         connection,
         project=project,
         held=held,
-        priority=after.value if after else None,
+        standing=after.value if after else BEFORE_ALL,
         after=after.job_id if after else 0,
         limit=limit,
     )
