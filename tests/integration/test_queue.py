@@ -99,7 +99,8 @@ def test_a_deep_page_reads_as_few_rows_as_the_first(bench: Bench) -> None:
     bench.enqueue(1, exclude=("p",))
     query(
         bench.url,
-        f"""insert into jobs (project_id, pool, priority, standing, effort, effort_now, excluded, requirement_key, payload)
+        f"""insert into jobs (project_id, pool, priority, standing, effort, effort_now, excluded, requirement_key,
+                              payload)
             select project_id, pool, n % 3, -(n % 3), effort, effort_now, excluded, requirement_key, payload
             from generate_series(1, {DEEP}) n join jobs on jobs.id = {first} + n % 2""",
     )

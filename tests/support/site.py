@@ -203,9 +203,8 @@ class Site:
 
     def look(self, path: str, **headers: str) -> Reader:
         """A page as of now or later: what was read for others a moment ago does not do."""
-        now = self.bench.rows(
-            "select to_char(clock_timestamp() at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
-        )
+        sql = "select to_char(clock_timestamp() at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS.MS')"
+        now = f"{str(self.bench.value(sql)).replace(' ', 'T')}Z"
 
         def fresh() -> Reader | None:
             page = self.get(path, **headers).page

@@ -1,8 +1,8 @@
 """The queue: queued jobs as people look at them, page by page, in the order that routing takes them.
 
-Routing's order is by where jobs stand (`vibey.store.ageing`) over all groups, but no index has it: keeping one would cost
-every enqueue and every grant. The index on due jobs has it within each group, so a page is merged from the first few of
-each. What a page costs is the number of groups times its length, however long the queue is.
+Routing's order is by where jobs stand (`vibey.store.ageing`) over all groups, but no index has it: keeping one would
+cost every enqueue and every grant. The index on due jobs has it within each group, so a page is merged from the first
+few of each. What a page costs is the number of groups times its length, however long the queue is.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-COLUMNS = """j.id, j.standing, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
-              j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.deadline_at,
+COLUMNS = """j.id, j.standing, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine,
+              j.reason, j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.deadline_at,
               j.requirement_key, j.effort_now, j.capabilities, j.excluded, j.avoided, j.affinity, j.session,
               g.reason as group_reason, g.since as group_since, clock_timestamp() as now,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
