@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -117,6 +118,7 @@ def test_up_work_recover_down(machine: Machine) -> None:
     done = machine.json("enqueue", "{}", "--exclude", "right", "--wait")
     assert (done["state"], done["engine"]) == ("succeeded", "left")
     assert machine.run("logs", str(done["job_id"])) == "from the left\n"
+    until(lambda: f"job {done['job_id']}</a>" in _page(f"{up['flower']}/jobs"), what="the job to be on Flower's page")
     until(lambda: machine.pid("build"), what="the build worker to count as running")
     before = machine.pid("build")
     assert before is not None
@@ -133,6 +135,15 @@ def test_up_work_recover_down(machine: Machine) -> None:
     assert machine.left() == []
     assert "run: vibey up" in _complaint(machine, "jobs")
     assert machine.json("down")["stopped"] is False
+
+
+def _page(address: str) -> str:
+    """A page as text; nothing while it cannot be reached."""
+    try:
+        with urlopen(address, timeout=10) as answer:  # noqa: S310  an address of our own making
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 @pytest.fixture
