@@ -1,6 +1,40 @@
 """Vibey routes long, expensive jobs to a mixed fleet of engines.
 
-Importing this package is light and has no effects: nothing is read, opened or started.
+Importing this package is light and has no effects: nothing is read, opened or started. What programs need of it is
+found here, and its module imported when it is first asked for.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vibey.client import Cancelled, Job, Order, Placed, Run, Vibey
+    from vibey.domain.errors import Contended, InvalidInput, Refused, ServiceUnavailable, TimedOut, VibeyError
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Cancelled",
+    "Contended",
+    "InvalidInput",
+    "Job",
+    "Order",
+    "Placed",
+    "Refused",
+    "Run",
+    "ServiceUnavailable",
+    "TimedOut",
+    "Vibey",
+    "VibeyError",
+]
+
+_HOMES = dict.fromkeys(("Cancelled", "Job", "Order", "Placed", "Run", "Vibey"), "vibey.client")
+
+
+def __getattr__(name: str) -> object:
+    """A name of `__all__`, from where it lives."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES.get(name, "vibey.domain.errors")), name)

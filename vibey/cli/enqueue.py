@@ -42,6 +42,7 @@ LARGE_BYTES = 1_000_000
 @click.option("--session", "session_key", help="Jobs of one session like the engine that holds it warm.")
 @click.option("--key", "idempotency_key", help="Idempotency key: a second job with it is the first one.")
 @click.option("--deadline", callback=seconds, metavar="TIME", help="Fail it unless it has ended by then: 90s, 15m, 2h.")
+@click.option("--delay", callback=seconds, metavar="TIME", help="Let it become due only after that time.")
 @click.option("--max-attempts", type=int, help="Attempts before it has failed; default: as configured.")
 @click.option("--batch", type=click.File("rb"), help="A file with a job a line, as JSON; - for standard input.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it succeeded.")
@@ -51,13 +52,15 @@ def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  
     """Enqueue a job with PAYLOAD, a JSON object (default {}).
 
     A line of a batch is an object with any of the keys payload, project, pool, priority, effort, capabilities, exclude,
-    session, idempotency_key, max_attempts, deadline_seconds; the options stand in for what a line leaves out.
+    session, idempotency_key, max_attempts, deadline_seconds, delay_seconds; the options stand in for what a line leaves
+    out.
     """
     as_json, wait, batch = values.pop("as_json"), values.pop("wait"), values.pop("batch")
     text = _payload_text(values.pop("payload"), values.pop("payload_file"))
     if batch is not None and text is not None:
         raise click.UsageError("give a payload or --batch, not both")
-    values["session"], values["deadline_seconds"] = values.pop("session_key"), values.pop("deadline")
+    values["session"] = values.pop("session_key")
+    values["deadline_seconds"], values["delay_seconds"] = values.pop("deadline"), values.pop("delay")
     order = _order(text, values)
     with session.installation() as installation:
         if batch is None:

@@ -75,6 +75,16 @@ class Contended(VibeyError):
         super().__init__(f"other transactions hold what this one needs ({detail}); nothing was changed, try again")
 
 
+class TimedOut(VibeyError):
+    """A wait is over before what it waited for; the jobs go on."""
+
+    def __init__(self, job_ids: tuple[int, ...], seconds: float) -> None:
+        self.job_ids = job_ids
+        self.seconds = seconds
+        shown = ", ".join(str(job_id) for job_id in job_ids[:5]) + (", …" if len(job_ids) > 5 else "")
+        super().__init__(f"not ended within {seconds:g} s: job {shown}; it goes on: wait again, or see: vibey job")
+
+
 class SchemaOutdated(VibeyError):
     """The database's schema is not the one this version needs; nothing was started."""
 

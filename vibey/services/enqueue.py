@@ -1,9 +1,9 @@
 """Enqueue: validate a job, insert it with its event, wake the router.
 
 All of a batch is checked before any of it is written; a batch of thousands is one statement per thousand in
-one transaction. With a connection of the caller's the job commits or vanishes with the caller's own work;
-the router is then woken by `Installation.wake` after that commit, or by the next tick. An open transaction
-of a caller never blocks routing.
+one transaction. With a connection of the caller's (`place_within`) the job commits or vanishes with the caller's
+own work, and the router is woken after that commit, or by the next tick. An open transaction of a caller never
+blocks routing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vibey import tracing
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.requirement import Requirement
-from vibey.store import fleet, jobs, projects
+from vibey.store import callers, fleet, jobs, projects
 
 if TYPE_CHECKING:
     from vibey.services.installation import Installation
@@ -30,6 +30,7 @@ NAME_LIMIT = 200
 LIST_LIMIT = 50
 PRIORITY_LIMIT = 1_000_000
 ATTEMPTS_LIMIT = 100
+YEAR_SECONDS = 366 * 86400
 CHUNK = 1000
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -39,6 +40,7 @@ class Order:
     """One job as a producer asks for it; every field is checked by `place`.
 
     `traceparent` is the span it belongs under, as the W3C writes it; None takes the caller's current one.
+    `deadline_seconds` and `delay_seconds`, after which it is due at the earliest, count from when it is enqueued.
     """
 
     project: str = "default"
@@ -53,6 +55,7 @@ class Order:
     max_attempts: int | None = None
     deadline_seconds: float | None = None
     traceparent: str | None = None
+    delay_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,24 @@ class Placed:
 def place(installation: Installation, orders: Sequence[Order]) -> list[Placed]:
     """Enqueue a batch in one transaction and wake the router; all of it or, with an error, nothing."""
     placed = installation.database.once(lambda connection: place_in(connection, installation, orders))
-    for pool in sorted({order.pool for order in orders}):
-        installation.wake(pool)
+    _wake(installation, orders)
+    return placed
+
+
+def place_within(caller: object, installation: Installation, orders: Sequence[Order]) -> list[Placed]:
+    """Enqueue in the transaction of a caller's SQLAlchemy connection or session; the router is woken after its commit.
+
+    InvalidInput when it is neither, Refused when it leads to another database than the installation's.
+    """
+    connection = callers.connection_of(caller)
+    callers.require_same(installation.database, connection)
+    placed = place_in(connection, installation, orders)
+    callers.after_commit(connection, lambda: _wake(installation, orders))
     return placed
 
 
 def place_in(connection: Connection, installation: Installation, orders: Sequence[Order]) -> list[Placed]:
-    """Enqueue in the caller's own transaction; it is the caller who wakes the router after the commit."""
+    """Enqueue in a transaction of ours that goes on; whoever opened it wakes the router after the commit."""
     payloads = [validate(order) for order in orders]
     checked = _Checked.load(connection, installation, orders)
     batch = [checked.job(order, payload) for order, payload in zip(orders, payloads, strict=True)]
@@ -126,7 +140,8 @@ def validate(order: Order) -> str:
         raise InvalidInput("effort", order.effort, f"one of {', '.join(efforts)}")
     if order.max_attempts is not None:
         _check_whole("max_attempts", order.max_attempts, 1, ATTEMPTS_LIMIT)
-    _check_deadline(order.deadline_seconds)
+    for name in ("deadline_seconds", "delay_seconds"):
+        _check_seconds(name, getattr(order, name))
     if order.traceparent is not None and tracing.taken(order.traceparent) is None:
         expected = "a W3C trace context: 00-, 32 hexadecimal digits, -, 16, -, 2"
         raise InvalidInput("traceparent", order.traceparent, expected)
@@ -158,11 +173,11 @@ def _check_whole(name: str, value: object, low: int, high: int) -> None:
         raise InvalidInput(name, value, f"a whole number from {low} to {high}")
 
 
-def _check_deadline(seconds: object) -> None:
+def _check_seconds(name: str, seconds: object) -> None:
     if seconds is None:
         return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 366 * 86400:
-        raise InvalidInput("deadline_seconds", seconds, "a number of seconds above 0, at most a year")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= YEAR_SECONDS:
+        raise InvalidInput(name, seconds, "a number of seconds above 0, at most a year")
 
 
 def _payload_text(payload: object) -> str:
@@ -230,9 +245,15 @@ class _Checked:
             idempotency_key=order.idempotency_key,
             max_attempts=order.max_attempts or self.max_attempts,
             deadline_seconds=order.deadline_seconds,
+            delay_seconds=order.delay_seconds,
             session=order.session,
             traceparent=order.traceparent,
         )
+
+
+def _wake(installation: Installation, orders: Sequence[Order]) -> None:
+    for pool in sorted({order.pool for order in orders}):
+        installation.wake(pool)
 
 
 def _span(order: Order) -> tracing.Span:

@@ -51,8 +51,10 @@ def reason_of(job: Row[Any], purse: Purse | None) -> str:
 
 
 def _queued(job: Row[Any], purse: Purse | None) -> str:
+    if job.not_before is not None and not job.reason:
+        return f"asked not to start before {instant(job.not_before)}"
     if job.not_before is not None:
-        return f"backing off until {instant(job.not_before)} after: {job.reason or 'a failed attempt'}"
+        return f"backing off until {instant(job.not_before)} after: {job.reason}"
     waits = _waits(job, purse)
     return f"{waits} (before that: {job.reason})" if job.reason else waits
 

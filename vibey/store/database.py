@@ -38,6 +38,15 @@ SESSION_OPTIONS = (
     "-c enable_seqscan=off"
 )
 PING = Statement("ping", "whether the server answers", "select 1")
+IDENTITY = Statement(
+    "identity",
+    "what tells these very tables from any others: the server, the database, and each table a job is enqueued with",
+    """select (select system_identifier from pg_control_system())::text as server,
+              (select oid from pg_database where datname = current_database())::bigint as database,
+              to_regclass('jobs')::oid::bigint as jobs, to_regclass('ledger')::oid::bigint as ledger,
+              to_regclass('projects')::oid::bigint as projects, to_regclass('engines')::oid::bigint as engines,
+              to_regclass('pools')::oid::bigint as pools""",
+)
 BEGIN = Statement("begin", "begin a transaction", "begin isolation level read committed")
 COMMIT = Statement("commit", "commit a transaction", "commit")
 ROLLBACK = Statement("rollback", "undo a transaction", "rollback")
@@ -46,7 +55,7 @@ TRIES = 4
 PAUSE_SECONDS = 0.05
 
 
-__all__ = ["Connection", "Database", "is_undone", "translated"]
+__all__ = ["Connection", "Database", "identity_of", "is_undone", "translated"]
 
 
 class Database:
@@ -57,6 +66,13 @@ class Database:
         self.url = url
         self._pool_size = pool_size
         self._engines: dict[int, Engine] = {}
+        self._identity: tuple[object, ...] | None = None
+
+    def identity(self) -> tuple[object, ...]:
+        """What `identity_of` says of a connection to this very database; asked once."""
+        if self._identity is None:
+            self._identity = self.statement(identity_of)
+        return self._identity
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -173,6 +189,11 @@ def _retrying(
                 raise Contended(str(error.orig).strip().splitlines()[0]) from error
         time.sleep(PAUSE_SECONDS * tried)
     raise AssertionError(TRIES)
+
+
+def identity_of(connection: Connection) -> tuple[object, ...]:
+    """Which server, database and tables the connection's statements reach."""
+    return tuple(IDENTITY.all(connection)[0])
 
 
 def is_undone(error: DBAPIError) -> bool:

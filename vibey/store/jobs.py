@@ -23,13 +23,17 @@ INSERT = Statement(
          select * from json_to_recordset(%(rows)s::json) as r(
            n int, project_id int, pool text, priority int, effort smallint, effort_now smallint,
            capabilities text[], excluded text[], session text, requirement_key bigint, payload jsonb,
-           idempotency_key text, max_attempts int, deadline_seconds double precision, traceparent text)),
+           idempotency_key text, max_attempts int, deadline_seconds double precision,
+           delay_seconds double precision, traceparent text)),
        made as (
          insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, session,
-                           requirement_key, payload, idempotency_key, max_attempts, traceparent, deadline_at)
+                           requirement_key, payload, idempotency_key, max_attempts, traceparent, deadline_at, not_before,
+                           due_at)
          select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, session,
                 requirement_key, payload, idempotency_key, max_attempts, traceparent,
-                clock_timestamp() + deadline_seconds * interval '1 second'
+                clock_timestamp() + deadline_seconds * interval '1 second',
+                clock_timestamp() + delay_seconds * interval '1 second',
+                clock_timestamp() + coalesce(delay_seconds, 0) * interval '1 second'
          from (select rows.*, age_ms, clock_timestamp() as created_at from rows, installation) r order by n
          on conflict (project_id, idempotency_key) where idempotency_key is not null do nothing
          returning id, project_id, idempotency_key),
@@ -192,7 +196,7 @@ RETRY = Statement(
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job about to be enqueued, validated by the service. `deadline_seconds` counts from the insert."""
+    """A job about to be enqueued, validated by the service. Deadline and delay count from the insert."""
 
     project_id: int
     requirement: Requirement
@@ -202,6 +206,7 @@ class NewJob:
     idempotency_key: str | None
     max_attempts: int
     deadline_seconds: float | None
+    delay_seconds: float | None
     session: str | None
     traceparent: str | None
 
@@ -222,6 +227,7 @@ class NewJob:
             "idempotency_key": self.idempotency_key,
             "max_attempts": self.max_attempts,
             "deadline_seconds": self.deadline_seconds,
+            "delay_seconds": self.delay_seconds,
             "traceparent": self.traceparent,
         }
 
