@@ -62,6 +62,7 @@ def test_callable_gets_payload_and_info(run: Run, tmp_path: Path) -> None:
         ("background", Success({"path": None})),
         ("raise", Failure(FailureClass.WORK, "ValueError: no good")),
         ("engine", Failure(FailureClass.ENGINE, "the server crashed")),
+        ("give_up", Failure(FailureClass.WORK, "there is no such book", final=True)),
         ("handoff", Failure(FailureClass.HANDOFF, "saved at step 3")),
         (
             "window",

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.support import blab
-from vibey.engines.calling import Answer, CapacityRefused, EngineFault, HandOff
+from vibey.engines.calling import Answer, CapacityRefused, EngineFault, GivenUp, HandOff
 
 if TYPE_CHECKING:
     from vibey.engines.calling import CallInfo
@@ -41,6 +41,10 @@ def _engine(_payload: dict[str, object], _info: CallInfo) -> object:
 
 def _handoff(_payload: dict[str, object], _info: CallInfo) -> object:
     raise HandOff("saved at step 3")
+
+
+def _give_up(_payload: dict[str, object], _info: CallInfo) -> object:
+    raise GivenUp("there is no such book")
 
 
 def _recurse(payload: dict[str, object], info: CallInfo) -> object:
@@ -82,6 +86,7 @@ BEHAVIOURS = {
     "window": _window,
     "engine": _engine,
     "handoff": _handoff,
+    "give_up": _give_up,
     "recurse": _recurse,
     "memory": _memory,
     "abort": _abort,

@@ -80,6 +80,21 @@ def test_a_look_ahead_of_a_reset_costs_the_job_nothing(failure: Failure, refunds
     assert settle(job, crashed, backoff_ms=0, early=True) == settle(job, crashed, backoff_ms=0)
 
 
+def test_a_final_failure_ends_the_job_at_once() -> None:
+    """With attempts left or not: failed, for the reason given."""
+    ended = settled(Failure(FailureClass.WORK, "never", final=True))
+    assert (ended.run_state, ended.job_state, ended.attempts) == (RunState.FAILED, JobState.FAILED, 1)
+    assert (ended.reason, ended.delay_ms) == ("work: never", 0)
+
+
+@pytest.mark.parametrize("failure_class", [each for each in FailureClass if each is not FailureClass.WORK])
+def test_only_the_work_has_a_last_word(failure_class: FailureClass) -> None:
+    """What is nobody's or the engine's fault may go well another time."""
+    kind = CapacityKind.WINDOW if failure_class is FailureClass.CAPACITY else None
+    with pytest.raises(ValueError, match="only a failure of the work is final"):
+        Failure(failure_class, "no", kind, final=True)
+
+
 @pytest.mark.parametrize("failure", REFUNDED, ids=name_of)
 def test_a_refused_run_is_refunded_and_due_at_once(failure: Failure) -> None:
     """The attempt is given back, even the last, and the job keeps what it avoids."""

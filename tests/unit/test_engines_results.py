@@ -60,6 +60,12 @@ def test_capacity_says_what_ran_out(kind: CapacityKind) -> None:
     assert failure.detail == "capacity"
 
 
+def test_a_failure_of_the_work_may_be_final() -> None:
+    """It is as it is said, and not final unless it says so."""
+    assert said(failure={"class": "work", "final": True}).failure == Failure(FailureClass.WORK, "work", final=True)
+    assert said(failure={"class": "work", "final": False}).failure == Failure(FailureClass.WORK, "work")
+
+
 @pytest.mark.parametrize("name", ["work", "engine", "handoff", "misconfigured"])
 def test_other_classes_have_no_kind(name: str) -> None:
     """A kind or a wait beside another class is let be."""
@@ -75,6 +81,8 @@ def test_other_classes_have_no_kind(name: str) -> None:
         {"failure": {"class": "capacity", "resets_in": -1}},
         {"failure": {"class": "capacity", "resets_in": True}},
         {"failure": "capacity"},
+        {"failure": {"class": "engine", "final": True}},
+        {"failure": {"class": "work", "final": 1}},
         {"cost_usd": -0.01},
         {"cost_usd": "1"},
         {"cost_usd": True},

@@ -67,7 +67,8 @@ class Failure:
 
     `detail` is one printable line. A capacity failure has a kind, and may say when to come back: either
     `resets_at_ms`, an instant the provider named (Unix epoch), or `resets_in_ms`, a wait counted from now. A
-    wait becomes an instant only by the database's clock: see `dated`.
+    wait becomes an instant only by the database's clock: see `dated`. A `final` failure of the work is its last word:
+    another attempt would lead to the same.
     """
 
     failure_class: FailureClass
@@ -79,10 +80,13 @@ class Failure:
     tokens_in: int | None = None
     tokens_out: int | None = None
     near_quota_ms: int | None = None
+    final: bool = False
 
     def __post_init__(self) -> None:
         if (self.failure_class is FailureClass.CAPACITY) != (self.capacity_kind is not None):
             raise ValueError(f"{self.failure_class.value}: a capacity failure has a kind, and no other has one")
+        if self.final and self.failure_class is not FailureClass.WORK:
+            raise ValueError(f"{self.failure_class.value}: only a failure of the work is final")
 
     def dated(self, now_ms: int) -> Failure:
         """The same failure, its wait turned into an instant; `now_ms` is the database's clock, Unix epoch."""

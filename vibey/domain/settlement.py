@@ -4,6 +4,7 @@
 |---|---|---|---|
 | success | succeeded | counted | circuit: success |
 | WORK, the job's own fault | retried after backoff | counted | nobody |
+| WORK, declared final | failed | counted | nobody |
 | ENGINE: crash, timeout, stall | retried after backoff | counted | circuit: engine failure |
 | CAPACITY: window, credits, login | requeued at once | refunded, at most 5 times a job and attempt | circuit: refused |
 | CAPACITY: busy | requeued at once | refunded, as above | the engine counts as full for a poll |
@@ -111,6 +112,8 @@ def _failed(job: Attempted, outcome: Failure, backoff_ms: int, *, early: bool) -
         return _handed_off(job, reason)
     if early and outcome.failure_class is FailureClass.CAPACITY:
         return _again(job, RunState.FAILED, job.attempt - 1, reason, refunds=job.refunds)
+    if outcome.final:
+        return _ended(job, RunState.FAILED, JobState.FAILED, reason)
     refundable = outcome.failure_class in {FailureClass.CAPACITY, FailureClass.MISCONFIGURED}
     if refundable and job.refunds < REFUNDS_PER_ATTEMPT:
         return _again(job, RunState.FAILED, job.attempt - 1, reason, refunds=job.refunds + 1)

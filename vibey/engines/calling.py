@@ -9,7 +9,7 @@ def translate(payload, info):          # payload: the job's, info: a CallInfo
     return {"text": "…"}               # or Answer({"text": "…"}, cost_usd=0.02)
 ```
 
-What is returned must be JSON. Any other exception is the job's own failure, and is retried.
+What is returned must be JSON. Any other exception is the job's own failure, and is retried; `GivenUp` is not.
 """
 
 from __future__ import annotations
@@ -57,13 +57,22 @@ class DeclaredFailure(VibeyError):
     failure_class: ClassVar[FailureClass] = FailureClass.WORK
     kind: CapacityKind | None = None
     resets_in: float | None = None
+    final: ClassVar[bool] = False
 
     def document(self) -> dict[str, object]:
         """The failure as a result file says it."""
-        said = {"class": self.failure_class.value, "detail": str(self)}
+        said: dict[str, object] = {"class": self.failure_class.value, "detail": str(self)}
+        if self.final:
+            return {**said, "final": True}
         if self.kind is None:
-            return dict(said)
+            return said
         return {**said, "kind": self.kind.value, "resets_in": self.resets_in}
+
+
+class GivenUp(DeclaredFailure):
+    """The job's own failure, and another attempt would lead to the same."""
+
+    final = True
 
 
 class EngineFault(DeclaredFailure):

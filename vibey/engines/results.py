@@ -3,9 +3,10 @@
 A JSON object of at most 256 KiB, every key optional:
 `{"result": …, "cost_usd": 0.12, "tokens_in": 900, "tokens_out": 120, "near_quota": 1800}`, or, to be refused
 with a reason, `{"failure": {"class": "work|engine|capacity|handoff|misconfigured", "kind":
-"window|credits|login|busy", "detail": "…", "resets_in": 3600}}` (`kind` with capacity only; seconds). A declared
-failure counts whatever the exit code. A result counts only with exit 0; cost, tokens and `near_quota` always do. A
-result that is no object is wrapped as `{"value": …}`.
+"window|credits|login|busy", "detail": "…", "resets_in": 3600, "final": true}}` (`kind` and `resets_in`, in seconds,
+with capacity only; `final`, which means that no further attempt shall be made, with work only). A declared failure
+counts whatever the exit code. A result counts only with exit 0; cost, tokens and `near_quota` always do. A result that
+is no object is wrapped as `{"value": …}`.
 
 `near_quota` says that the quota behind the engine is nearly spent and will be for so many seconds: until then the
 engines of its account serve last (`vibey.domain.selection`).
@@ -131,7 +132,10 @@ def _failure(said: object) -> Failure:
     kind = _one_of("failure.kind", said.get("kind", "busy"), tuple(CapacityKind)) if capacity else None
     resets_in_ms = _wait_ms("failure.resets_in", said.get("resets_in")) if capacity else None
     detail = one_line(str(said.get("detail") or failure_class.value))
-    return Failure(failure_class, detail, kind, resets_in_ms=resets_in_ms)
+    final = said.get("final", False)
+    if not isinstance(final, bool) or (final and failure_class is not FailureClass.WORK):
+        raise InvalidInput("failure.final", final, "true or false, and true for class work only")
+    return Failure(failure_class, detail, kind, resets_in_ms=resets_in_ms, final=final)
 
 
 def _wait_ms(field: str, seconds: object) -> int | None:
