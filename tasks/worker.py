@@ -24,7 +24,7 @@ from tasks.app import installation, settings
 from vibey import tracing
 from vibey.domain.errors import VibeyError
 from vibey.publisher import CONTROL_QUEUE, ENQUEUE_QUEUE, engine_queue
-from vibey.services import fleet, pulse
+from vibey.services import endings, fleet, pulse
 from vibey.services.outputs import prune
 from vibey.services.pulse import Worker
 from vibey.services.run import kill_dead_runs
@@ -133,6 +133,7 @@ class Pulse(threading.Thread):
         self._interval = min(10.0, installed.timing.presence_ms / 4000)
         self._last_beat = time.monotonic()
         self._unheard = 0
+        self._teller: threading.Thread | None = None
 
     @override
     def run(self) -> None:
@@ -141,6 +142,7 @@ class Pulse(threading.Thread):
         cleaned = time.monotonic()
         while not self._ending.wait(self._interval):
             self._beat()
+            self._tell_endings()
             if self._worker.engines and time.monotonic() - cleaned > CLEAN_SECONDS:
                 cleaned = time.monotonic()
                 # A run lost with its worker still held its lease when this one started. Not here: a tree is large,
@@ -173,6 +175,22 @@ class Pulse(threading.Thread):
             return
         if killed or pruned:
             log.warning("cleaned up: processes of %d dead runs killed, %d old outputs removed", killed, pruned)
+
+    def _tell_endings(self) -> None:
+        """Have ends of routed tasks told that no run could tell; in a thread of its own, for beats are due."""
+        routed = [name for name in self._worker.engines if self._installation.settings.engine[name].app]
+        if routed and (self._teller is None or not self._teller.is_alive()):
+            self._teller = threading.Thread(target=self._tell, args=(routed,), name="vibey-tell", daemon=True)
+            self._teller.start()
+
+    def _tell(self, engines: list[str]) -> None:
+        try:
+            told = endings.tell(self._installation, engines)
+        except VibeyError as error:
+            log.warning("could not look for ends of routed tasks to be told: %s", error)
+            return
+        if told:
+            log.info("told %d ends of routed tasks", told)
 
     def _examine(self) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vibey.client import Cancelled, Job, Order, Placed, Run, Vibey
     from vibey.domain.errors import Contended, InvalidInput, Refused, ServiceUnavailable, TimedOut, VibeyError
+    from vibey.routed import RoutedTask
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "Order",
     "Placed",
     "Refused",
+    "RoutedTask",
     "Run",
     "ServiceUnavailable",
     "TimedOut",
@@ -30,7 +32,9 @@ __all__ = [
     "VibeyError",
 ]
 
-_HOMES = dict.fromkeys(("Cancelled", "Job", "Order", "Placed", "Run", "Vibey"), "vibey.client")
+_HOMES = dict.fromkeys(("Cancelled", "Job", "Order", "Placed", "Run", "Vibey"), "vibey.client") | {
+    "RoutedTask": "vibey.routed"
+}
 
 
 def __getattr__(name: str) -> object:

@@ -53,6 +53,7 @@ class Wishes(TypedDict, total=False):
     priority: int
     effort: str
     capabilities: Sequence[str]
+    engines: Sequence[str]
     exclude: Sequence[str]
     session: str | None
     idempotency_key: str | None

@@ -56,6 +56,7 @@ def test_job_arrives_on_input_and_in_a_file(run: Run, tmp_path: Path) -> None:
     assert document == {
         "job_id": 7,
         "run_id": 70,
+        "engine": "shell",
         "attempt": 2,
         "effort": "high",
         "project": "site",

@@ -39,12 +39,12 @@ class Member:
     """One process of the fleet, with whatever it started in its own session."""
 
     def __init__(self, name: str, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
-        """Start `celery -A tasks` with these arguments."""
+        """Start `celery` with these arguments."""
         self.name = name
         self.log = log
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", "tasks", *arguments],
+                [sys.executable, "-m", "celery", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -114,7 +114,7 @@ class Fleet:
         self.members: list[Member] = []
         # Ours first; after it what a test has installed for its workers.
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        self._environment = {**os.environ, "PYTHONPATH": path, "VIBEY_CONFIG": str(self.config)}
+        self.environment = {**os.environ, "PYTHONPATH": path, "VIBEY_CONFIG": str(self.config)}
         self.labour_log.touch()
         self.config.write_text(_toml(self._tables(services, prefix, tables)), encoding="utf-8")
         self.settings = load(self.config, {})
@@ -135,19 +135,20 @@ class Fleet:
 
     def control(self, name: str = "control") -> Member:
         """Start a worker that routes and ticks."""
-        return self._start(name, "worker", "-Q", CONTROL_QUEUE, "-n", f"{name}@%h", "--concurrency", "2")
+        return self.start(name, "worker", "-Q", CONTROL_QUEUE, "-n", f"{name}@%h", "--concurrency", "2")
 
     def build(self, name: str = "build", *more: str) -> Member:
         """Start a worker that runs jobs of every engine."""
-        return self._start(name, "worker", "-X", CONTROL_QUEUE, "-n", f"{name}@%h", *more)
+        return self.start(name, "worker", "-X", CONTROL_QUEUE, "-n", f"{name}@%h", *more)
 
     def beat(self, name: str = "beat") -> Member:
         """Start a beat."""
-        return self._start(name, "beat", "--schedule", str(self.folder / name))
+        return self.start(name, "beat", "--schedule", str(self.folder / name))
 
-    def _start(self, name: str, *arguments: str) -> Member:
+    def start(self, name: str, *arguments: str, app: str = "tasks") -> Member:
+        """Start a process of a Celery app."""
         log = self.folder / f"{name}.log"
-        member = Member(name, [*arguments, "--loglevel", "INFO"], log, self._environment)
+        member = Member(name, ["-A", app, *arguments, "--loglevel", "INFO"], log, self.environment)
         self.members.append(member)
         return member
 

@@ -154,6 +154,8 @@ def test_the_kind_is_required_and_left_to_the_engines() -> None:
         ('kind = "codex"\napi_key_env = "K"\napi_key_file = "k"', "api_key_file"),
         ('kind = "openai"\nbase_url = "http://127.0.0.1:11434/v1"', "model"),
         ('kind = "openai"\nmodel = "m"', "base_url"),
+        ('kind = "celery"', "app"),
+        ('kind = "noop"\napp = "project"', "app"),
     ],
 )
 def test_keys_that_contradict_the_kind_or_each_other(text: str, key: str) -> None:

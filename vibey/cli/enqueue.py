@@ -38,6 +38,7 @@ LARGE_BYTES = 1_000_000
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
 @click.option("--effort", default="low", show_default=True, help="trivial, low, standard, high, max or ultra.")
 @click.option("--require", "capabilities", multiple=True, help="A capability its engine must have; repeatable.")
+@click.option("--engine", "engines", multiple=True, help="An engine that may run it, and no other; repeatable.")
 @click.option("--exclude", multiple=True, help="An engine that must not run it; repeatable.")
 @click.option("--session", "session_key", help="Jobs of one session like the engine that holds it warm.")
 @click.option("--key", "idempotency_key", help="Idempotency key: a second job with it is the first one.")
@@ -51,9 +52,9 @@ LARGE_BYTES = 1_000_000
 def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  the options above
     """Enqueue a job with PAYLOAD, a JSON object (default {}).
 
-    A line of a batch is an object with any of the keys payload, project, pool, priority, effort, capabilities, exclude,
-    session, idempotency_key, max_attempts, deadline_seconds, delay_seconds; the options stand in for what a line leaves
-    out.
+    A line of a batch is an object with any of the keys payload, project, pool, priority, effort, capabilities, engines,
+    exclude, session, idempotency_key, max_attempts, deadline_seconds, delay_seconds; the options stand in for what a
+    line leaves out.
     """
     as_json, wait, batch = values.pop("as_json"), values.pop("wait"), values.pop("batch")
     text = _payload_text(values.pop("payload"), values.pop("payload_file"))

@@ -55,7 +55,7 @@ def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "attempt", f"{found['attempt']} of {found['max_attempts']}"
     risen = "" if found["effort_now"] == found["effort"] else f", now {found['effort_now']}"
     yield "effort", f"{found['effort']}{risen}"
-    for name in ("priority", "capabilities", "exclude", "avoided", "session", "idempotency_key"):
+    for name in ("priority", "capabilities", "exclude", "avoided", "session", "idempotency_key", "task_id"):
         value = found[name]
         if value:
             yield name.replace("_", " "), ", ".join(value) if isinstance(value, list) else value

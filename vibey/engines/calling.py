@@ -30,6 +30,7 @@ class CallInfo:
 
     job_id: int
     run_id: int
+    engine: str
     attempt: int
     effort: str
     project: str

@@ -67,6 +67,7 @@ class EngineConfig:
     kind: str
     argv: tuple[str, ...] = ()
     callable: str | None = None
+    app: str | None = None
     env: tuple[str, ...] = ()
     efforts: Mapping[Effort, tuple[str, ...]] = field(default_factory=dict)
     capabilities: frozenset[str] = frozenset()

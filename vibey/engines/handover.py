@@ -1,7 +1,7 @@
 """Handover: how a job reaches the program that does it, and how the program's words come back.
 
 The job is one JSON object, on the program's standard input and in the file `VIBEY_JOB_FILE` names:
-`{"job_id", "run_id", "attempt", "effort", "project", "session", "capabilities", "payload"}`.
+`{"job_id", "run_id", "engine", "attempt", "effort", "project", "session", "capabilities", "payload"}`.
 `VIBEY_RESULT_FILE` names the file where the program may leave its report (`vibey.engines.results`). Nothing
 of the job is in the arguments.
 """
@@ -44,7 +44,7 @@ class Handover:
         """Write the job into the run's folder."""
         job_file = directory / JOB_FILE
         result_file = directory / RESULT_FILE
-        job_file.write_text(json.dumps(job_document(job)), encoding="utf-8")
+        job_file.write_text(json.dumps(job_document(job, config.name)), encoding="utf-8")
         passed = allowed(os.environ, config.env)
         files = {"VIBEY_JOB_FILE": str(job_file), "VIBEY_RESULT_FILE": str(result_file)}
         return cls(job_file, result_file, {**passed, **files}, confided(config))
@@ -61,11 +61,12 @@ class Handover:
             return Failure(FailureClass.WORK, one_line(str(error)))
 
 
-def job_document(job: Job) -> dict[str, object]:
+def job_document(job: Job, engine: str) -> dict[str, object]:
     """The job as its program gets it; without the token, which is nobody's business there."""
     return {
         "job_id": job.job_id,
         "run_id": job.run_id,
+        "engine": engine,
         "attempt": job.attempt,
         "effort": job.effort.label,
         "project": job.project,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Document = dict[str, object]
 
 
-def load(dotted: str) -> Callable[[object, CallInfo], object]:
-    """The callable of this name; raises Misconfigured."""
+def imported(dotted: str) -> object:
+    """The object of this name; raises Misconfigured."""
     module_name, _, path = dotted.partition(":")
     try:
         found: object = importlib.import_module(module_name)
@@ -34,6 +34,12 @@ def load(dotted: str) -> Callable[[object, CallInfo], object]:
     except Exception as error:
         traceback.print_exc()
         raise Misconfigured(f"{dotted} cannot be imported: {type(error).__name__}: {error}") from error
+    return found
+
+
+def load(dotted: str) -> Callable[[object, CallInfo], object]:
+    """The callable of this name; raises Misconfigured."""
+    found = imported(dotted)
     if not callable(found):
         raise Misconfigured(f"{dotted} is not callable")
     return found
@@ -42,7 +48,7 @@ def load(dotted: str) -> Callable[[object, CallInfo], object]:
 def call(dotted: str, job: Document) -> Document:
     """Call it with the job; the report of how that went."""
     try:
-        return _report_of(load(dotted)(job["payload"], _info(job)))
+        return _report_of(load(dotted)(job["payload"], info_of(job)))
     except DeclaredFailure as declared:
         return {"failure": declared.document()}
     except SystemExit as leaving:
@@ -74,10 +80,12 @@ def _work_failure(detail: str) -> Document:
     return {"failure": {"class": FailureClass.WORK.value, "detail": one_line(detail)}}
 
 
-def _info(job: Document) -> CallInfo:
+def info_of(job: Document) -> CallInfo:
+    """The run that this job document was handed to."""
     return CallInfo(
         job_id=int(str(job["job_id"])),
         run_id=int(str(job["run_id"])),
+        engine=str(job["engine"]),
         attempt=int(str(job["attempt"])),
         effort=str(job["effort"]),
         project=str(job["project"]),

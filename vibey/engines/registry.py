@@ -9,11 +9,13 @@ from importlib.metadata import EntryPoint, entry_points
 from vibey.domain.errors import Refused, UnknownName, VibeyError
 from vibey.domain.outcome import one_line
 from vibey.engines.contract import Description, Engine, EngineConfig
+from vibey.engines.routed import RoutedTasks
 from vibey.engines.workspace import Workspaced
 
 GROUP = "vibey.engines"
 # Where each kind is built; a module is imported when its kind is first used.
 BUILT_IN = {
+    "celery": "vibey.engines.routed:CeleryEngine",
     "claude-code": "vibey.engines.clients.claude_code:ClaudeCodeEngine",
     "codex": "vibey.engines.clients.codex:CodexEngine",
     "command": "vibey.engines.command:CommandEngine",
@@ -45,8 +47,9 @@ def build(config: EngineConfig) -> Engine:
 
 
 def equipped(config: EngineConfig) -> Engine:
-    """The adapter, for jobs that may name a repository; raises as `build`."""
-    return Workspaced(build(config), config)
+    """The adapter, for jobs that may name a repository or be calls of Celery tasks; raises as `build`."""
+    engine = Workspaced(build(config), config)
+    return engine if config.app is None else RoutedTasks(engine, config, config.app)
 
 
 def _loaded(kind: str) -> Builder:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey import tracing
+from vibey.domain.call import ROUTED_TASKS, task_call_of
 from vibey.domain.effort import Effort, effort_of
-from vibey.domain.errors import InvalidInput, UnknownName
+from vibey.domain.errors import InvalidInput, Refused, UnknownName
 from vibey.domain.requirement import Requirement
 from vibey.store import callers, fleet, jobs, projects
 
@@ -39,6 +40,8 @@ NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 class Order:
     """One job as a producer asks for it; every field is checked by `place`.
 
+    `engines`, if there are any, are the only ones that may run it: all others configured by now are excluded. A payload
+    that is the call of a Celery task (`vibey.domain.call`) needs an engine that runs such calls.
     `traceparent` is the span it belongs under, as the W3C writes it; None takes the caller's current one.
     `deadline_seconds` and `delay_seconds`, after which it is due at the earliest, count from when it is enqueued.
     """
@@ -49,6 +52,7 @@ class Order:
     priority: int = 0
     effort: str = "low"
     capabilities: Sequence[str] = ()
+    engines: Sequence[str] = ()
     exclude: Sequence[str] = ()
     session: str | None = None
     idempotency_key: str | None = None
@@ -134,6 +138,7 @@ def orders_of(lines: Iterable[str], defaults: Mapping[str, Any]) -> list[Order]:
 def validate(order: Order) -> str:
     """Check everything about an order that needs no database; returns its payload as JSON text."""
     _check_words(order)
+    task_call_of(order.payload)
     _check_whole("priority", order.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
     efforts = [level.label for level in Effort]
     if order.effort not in efforts:
@@ -154,7 +159,7 @@ def _check_words(order: Order) -> None:
     for name in ("session", "idempotency_key"):
         if getattr(order, name) is not None:
             check_word(name, getattr(order, name))
-    for name in ("capabilities", "exclude"):
+    for name in ("capabilities", "engines", "exclude"):
         words = getattr(order, name)
         if isinstance(words, str) or not isinstance(words, Sequence) or len(words) > LIST_LIMIT:
             raise InvalidInput(name, words, f"a list of at most {LIST_LIMIT} names")
@@ -221,9 +226,12 @@ class _Checked:
     def job(self, order: Order, payload: str) -> jobs.NewJob:
         if order.pool not in self.pools:
             raise UnknownName("pool", order.pool, tuple(sorted(self.pools)))
-        for name in order.exclude:
+        for name in (*order.engines, *order.exclude):
             if name not in self.engines:
                 raise UnknownName("engine", name, tuple(self.engines))
+        call = task_call_of(order.payload)
+        if call is not None and not any(ROUTED_TASKS in self.engines[name] for name in order.engines or self.engines):
+            raise Refused(f"no engine asked for runs Celery tasks, such as {call.task}", "give one the key: app")
         offered = frozenset[str]().union(*self.engines.values())
         for capability in order.capabilities:
             if capability not in offered:
@@ -233,8 +241,8 @@ class _Checked:
             pool=order.pool,
             project=order.project,
             effort=effort_of(1, asked),
-            capabilities=frozenset(order.capabilities),
-            excluded=frozenset(order.exclude),
+            capabilities=frozenset((*order.capabilities, *(() if call is None else (ROUTED_TASKS,)))),
+            excluded=frozenset((*order.exclude, *(set(self.engines).difference(order.engines or self.engines)))),
         )
         return jobs.NewJob(
             project_id=self.projects[order.project].id,
@@ -248,6 +256,7 @@ class _Checked:
             delay_seconds=order.delay_seconds,
             session=order.session,
             traceparent=order.traceparent,
+            task_id=None if call is None else call.id,
         )
 
 

@@ -62,6 +62,7 @@ def config_of(engine: EngineSettings, verify: Mapping[str, VerifySettings] | Non
         kind=engine.kind,
         argv=engine.argv,
         callable=engine.callable,
+        app=engine.app,
         env=tuple(engine.env),
         efforts={Effort.named(name): tuple(arguments) for name, arguments in engine.efforts.items()},
         capabilities=frozenset(engine.capabilities),

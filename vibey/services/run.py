@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from vibey import tracing
 from vibey.domain import settlement
+from vibey.domain.call import task_call_of
 from vibey.domain.effort import Effort
 from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
 from vibey.domain.outcome import Failure, FailureClass, Outcome
@@ -26,6 +27,7 @@ from vibey.engines.moment import Moment
 from vibey.engines.processes import kill_leftovers
 from vibey.engines.registry import equipped
 from vibey.engines.runner import execute
+from vibey.services import endings
 from vibey.services.confidence import secrets_of
 from vibey.services.fleet import config_of
 from vibey.services.outputs import runs_root, sweep, tail_of, tidy
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vibey.run")
 
 SETTLE_LEASES = 5
+TOLD_WORDS = frozenset({"failed", "cancelled"})
 SETTLE_PAUSE_SECONDS = 0.5
 
 
@@ -60,6 +63,8 @@ def carry_out(installation: Installation, run_id: int, token: int) -> str:
     tidy(installation, run_id)
     engine = installation.settings.engine.get(held.job.engine)
     hand_over(installation, held.pool, installation.settings.slots_of(engine.name) if engine else 1)
+    if word in TOLD_WORDS and task_call_of(started.payload) is not None:
+        endings.tell(installation, [held.job.engine])
     return word
 
 

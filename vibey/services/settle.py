@@ -152,6 +152,8 @@ def end_row(
         "result": success.result if success else None,
         "event": EVENTS[settled.job_state].value,
         "release": settled.release,
+        # the run of a Celery call that ends with its last word has told the call's result backend itself
+        "told": failure is not None and failure.final,
     }
 
 

@@ -57,6 +57,7 @@ def whole_job(row: Row[Any], purse: Purse | None) -> View:
         "avoided": list(row.avoided),
         "session": row.session,
         "idempotency_key": row.idempotency_key,
+        "task_id": row.task_id,
         "refunds": row.refunds,
         "handoffs": row.handoffs,
         "payload": row.payload,

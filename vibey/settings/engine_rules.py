@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ONLY_FOR_KIND = {"argv": "command", "callable": "python"}
-_NEEDED = {"command": ("argv",), "python": ("callable",), "openai": ("base_url", "model")}
+_NEEDED = {"command": ("argv",), "python": ("callable",), "openai": ("base_url", "model"), "celery": ("app",)}
 
 
 def engine_contradictions(name: str, table: Mapping[str, object]) -> list[Problem]:

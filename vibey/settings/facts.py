@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from vibey.domain.call import ROUTED_TASKS
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Tier
 from vibey.domain.measure import MILLION, Judge
@@ -30,7 +31,7 @@ def engine_facts(settings: Settings) -> tuple[EngineFacts, ...]:
             account=engine.account,
             weight=engine.weight_millionths,
             enabled=engine.enabled,
-            capabilities=frozenset(engine.capabilities),
+            capabilities=frozenset(engine.capabilities) | ({ROUTED_TASKS} if engine.app else frozenset()),
             efforts=tuple(sorted(Effort.named(name) for name in engine.efforts)),
             price=price_of(engine),
         )

@@ -51,6 +51,7 @@ DEFAULT_PAID_SLOTS = 2
 
 _HOURS_A_YEAR = 8760
 _VARIABLE_PATTERN = r"[A-Za-z_][A-Za-z0-9_]*"
+_OBJECT_PATTERN = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 
 Seconds = Annotated[int, PlainValidator(Whole(0, LARGEST_COUNT, "a whole number of seconds"))]
 PositiveSeconds = Annotated[int, PlainValidator(Whole(1, LARGEST_COUNT, "a whole number of seconds"))]
@@ -191,10 +192,11 @@ class EngineSettings(Table):
     callable: (
         Annotated[
             str,
-            PlainValidator(Text("a Python callable written pkg.module:function", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")),
+            PlainValidator(Text("a Python callable written pkg.module:function", _OBJECT_PATTERN)),
         ]
         | None
     ) = None
+    app: Annotated[str, PlainValidator(Text("a Celery app written pkg.module:app", _OBJECT_PATTERN))] | None = None
     base_url: Annotated[str, PlainValidator(WebUrl())] | None = None
     model: Line | None = None
     api_key_env: (

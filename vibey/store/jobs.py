@@ -24,16 +24,18 @@ INSERT = Statement(
            n int, project_id int, pool text, priority int, effort smallint, effort_now smallint,
            capabilities text[], excluded text[], session text, requirement_key bigint, payload jsonb,
            idempotency_key text, max_attempts int, deadline_seconds double precision,
-           delay_seconds double precision, traceparent text)),
+           delay_seconds double precision, traceparent text,
+           task_id text)),
        made as (
          insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, session,
                            requirement_key, payload, idempotency_key, max_attempts, traceparent, deadline_at, not_before,
-                           due_at)
+                           due_at, task_id, tell_after)
          select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, session,
                 requirement_key, payload, idempotency_key, max_attempts, traceparent,
                 clock_timestamp() + deadline_seconds * interval '1 second',
                 clock_timestamp() + delay_seconds * interval '1 second',
-                clock_timestamp() + coalesce(delay_seconds, 0) * interval '1 second'
+                clock_timestamp() + coalesce(delay_seconds, 0) * interval '1 second',
+                task_id, case when task_id is not null then clock_timestamp() end
          from (select rows.*, age_ms, clock_timestamp() as created_at from rows, installation) r order by n
          on conflict (project_id, idempotency_key) where idempotency_key is not null do nothing
          returning id, project_id, idempotency_key),
@@ -189,6 +191,7 @@ RETRY = Statement(
               avoided = '{}', affinity = null, effort_now = %(effort)s, requirement_key = %(key)s,
               not_before = null, due_at = clock_timestamp(), held_at = null, deadline_at = null,
               cancel_requested_at = null, result = null,
+              tell_after = case when task_id is not null then clock_timestamp() end,
               reason = 'retried by hand'
        where id = %(id)s and state in ('failed', 'cancelled')""",
 )
@@ -209,6 +212,7 @@ class NewJob:
     delay_seconds: float | None
     session: str | None
     traceparent: str | None
+    task_id: str | None = None
 
     def row(self, number: int) -> dict[str, Any]:
         """The job as one JSON row of the batch; `payload` stays text inside it until the database parses it."""
@@ -229,6 +233,7 @@ class NewJob:
             "deadline_seconds": self.deadline_seconds,
             "delay_seconds": self.delay_seconds,
             "traceparent": self.traceparent,
+            "task_id": self.task_id,
         }
 
 

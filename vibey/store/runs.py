@@ -128,7 +128,7 @@ END = Statement(
            run_id bigint, token bigint, run_state text, failure_class text, detail text, cost_usd numeric,
            tokens_in bigint, tokens_out bigint, output_tail text, job_state text, attempts int, refunds int,
            handoffs int, avoided text[], affinity text, effort_now smallint, key bigint, delay_ms bigint,
-           reason text, result jsonb, event text, release boolean)),
+           reason text, result jsonb, event text, release boolean, told boolean)),
        held as materialized (
          select id from jobs where id in (select job_id from runs join rows on runs.id = rows.run_id)
          order by id for no key update),
@@ -150,7 +150,8 @@ END = Statement(
                 due_at = case when rows.attempts < ended.attempt then j.due_at
                          else clock_timestamp() + rows.delay_ms * interval '1 millisecond' end,
                 held_at = case when rows.attempts < ended.attempt then j.held_at end,
-                ended_at = case when rows.job_state <> 'queued' then clock_timestamp() end
+                ended_at = case when rows.job_state <> 'queued' then clock_timestamp() end,
+                tell_after = case when not rows.told then j.tell_after end
          from ended join rows on rows.run_id = ended.id
          where j.id = ended.job_id and j.run_id = ended.id
          returning j.id, j.project_id, j.pool),

@@ -121,7 +121,9 @@ pools = Table(
 # `due_at` is when the attempt became due, and so when the router first looked at it; `held_at` is its first hold.
 # `attempt` counts the attempts used, the live one included. `effort` is what the job asked for, `effort_now`,
 # `avoided` and `affinity` what its next attempt asks; `requirement_key` is the digest of all of that. `traceparent` is
-# the span that enqueued it, as the W3C writes it.
+# the span that enqueued it, as the W3C writes it. `task_id` is the Celery call a job carries out, if it does; `tell_after`
+# is when that call's result backend may be told of an end the call's own run did not tell it of, null once that is done
+# or not wanted.
 jobs = Table(
     "jobs",
     metadata,
@@ -155,6 +157,8 @@ jobs = Table(
     _text("engine"),
     _text("reason", ""),
     Column("result", JSONB),
+    _text("task_id"),
+    _instant("tell_after"),
     _instant("created_at", now=True),
     _instant("ended_at"),
     CheckConstraint("state in ('queued', 'granted', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
@@ -192,6 +196,14 @@ Index(
 )
 # serves: lists of one project's jobs, newest first
 Index("jobs_project", jobs.c.project_id, jobs.c.id)
+# serves: the jobs of one Celery call
+Index("jobs_task", jobs.c.task_id, postgresql_where=text("task_id is not null"))
+# serves: ends that no result backend has been told of
+Index(
+    "jobs_untold",
+    jobs.c.tell_after,
+    postgresql_where=text("tell_after is not null and state in ('failed', 'cancelled')"),
+)
 # serves: counts and lists of jobs not yet ended, by state
 Index("jobs_open", jobs.c.state, jobs.c.id, postgresql_where=text("ended_at is null"))
 

@@ -32,7 +32,8 @@ JOB = Statement(
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.effort, j.effort_now, j.capabilities, j.excluded,
               j.avoided, j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
               j.not_before, j.held_at, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result,
-              j.created_at, j.ended_at, j.requirement_key, j.affinity, j.traceparent, g.reason as group_reason,
+              j.created_at, j.ended_at, j.requirement_key, j.affinity, j.traceparent, j.task_id,
+              g.reason as group_reason,
               g.since as group_since, clock_timestamp() as now,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at
        from jobs j join projects p on p.id = j.project_id

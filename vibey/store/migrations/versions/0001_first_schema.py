@@ -317,6 +317,8 @@ def upgrade() -> None:
         sa.Column("engine", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.Column("result", postgresql.JSONB(astext_type=Text()), nullable=True),
+        sa.Column("task_id", sa.Text(), nullable=True),
+        sa.Column("tell_after", sa.DateTime(timezone=True), nullable=True),
         sa.Column(
             "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
@@ -368,6 +370,14 @@ def upgrade() -> None:
     )
     op.create_index("jobs_open", "jobs", ["state", "id"], unique=False, postgresql_where=sa.text("ended_at is null"))
     op.create_index("jobs_project", "jobs", ["project_id", "id"], unique=False)
+    op.create_index("jobs_task", "jobs", ["task_id"], unique=False, postgresql_where=sa.text("task_id is not null"))
+    op.create_index(
+        "jobs_untold",
+        "jobs",
+        ["tell_after"],
+        unique=False,
+        postgresql_where=sa.text("tell_after is not null and state in ('failed', 'cancelled')"),
+    )
     op.execute(LEDGER_GUARD)
     op.execute("insert into installation (id) values (1)")
 

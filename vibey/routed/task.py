@@ -1,0 +1,169 @@
+"""The base class of routed tasks, and their results. `vibey.routed` tells the whole story."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+from weakref import WeakKeyDictionary
+
+import celery
+from celery.exceptions import Ignore
+from celery.result import AsyncResult
+from kombu import Connection
+from typing_extensions import override
+
+from vibey.client import Vibey
+from vibey.domain.errors import InvalidInput
+from vibey.routed.carrier import Carrier
+from vibey.services import endings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vibey.client import Wishes
+    from vibey.engines.calling import CallInfo
+
+HEADER = "vibey"
+DECLARED = ("project", "pool", "effort", "capabilities", "engines", "exclude", "max_attempts")
+
+_clients: WeakKeyDictionary[celery.Celery, Vibey] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class TaskWishes(TypedDict, total=False):
+    """What one call may ask for, as the option `vibey`: `task.apply_async(args, vibey={"effort": "high"})`."""
+
+    project: str
+    pool: str
+    effort: str
+    capabilities: Sequence[str]
+    engines: Sequence[str]
+    exclude: Sequence[str]
+    session: str | None
+    max_attempts: int | None
+
+
+class Held:
+    """The run this process works for, if it is the child that carries out a routed task."""
+
+    run: CallInfo | None = None
+
+
+class RoutedTask(celery.Task[Any, Any]):
+    """A task whose calls are routed. The attributes are set where the task is declared, and are what its jobs ask for.
+
+    `engines`: those that may run it, none for any that has the app. The others as for any job.
+    """
+
+    abstract = True
+    # What is true of its runs: one that was lost is run again.
+    acks_late = True
+
+    project: str = "default"
+    pool: str = "main"
+    effort: str = "low"
+    capabilities: Sequence[str] = ()
+    engines: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    max_attempts: int | None = None
+
+    @property
+    def run_info(self) -> CallInfo | None:
+        """Within a routed run: its engine, effort, folder and numbers. None where the body runs locally."""
+        return Held.run
+
+    @override
+    def apply_async(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        *more: Any,
+        vibey: TaskWishes | None = None,
+        connection: object = None,
+        headers: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """As Celery's, through the router; InvalidInput and Refused as for any job.
+
+        `vibey` is what this call asks for beside what the task declares. `connection`, an open SQLAlchemy Connection or
+        Session on Vibey's own database, makes the call part of its transaction. `producer` is of no use here.
+        """
+        asked: TaskWishes = {**(headers or {}).get(HEADER, {}), **(vibey or {})}
+        if asked:
+            options["headers"] = {**(headers or {}), HEADER: asked}
+        elif headers:
+            options["headers"] = headers
+        if self.app.conf.task_always_eager:
+            return super().apply_async(args, kwargs, task_id, producer, *more, **options)
+        within = None if isinstance(connection, Connection) else connection
+        carrier: Any = Carrier(self.app, client_of(self.app), self._wishes(asked), within)
+        try:
+            return super().apply_async(args, kwargs, task_id, carrier, *more, **options)
+        finally:
+            carrier.release()
+
+    @override
+    def AsyncResult(self, task_id: str, **kwargs: Any) -> RoutedResult:
+        """The result of a call of this task."""
+        return RoutedResult(task_id, backend=self.backend, task_name=self.name, app=self.app, **kwargs)
+
+    @override
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Hand a call that came by the broker on to the router; one that was granted, or is eager, starts."""
+        if Held.run is None and not self.request.is_eager:
+            self.signature_from_request(self.request, args, kwargs).apply_async(add_to_parent=False)
+            raise Ignore(f"handed on to the router: {task_id}")
+
+    def _wishes(self, asked: TaskWishes) -> Wishes:
+        unknown = sorted(set(asked) - set(TaskWishes.__annotations__))
+        if unknown:
+            raise InvalidInput("vibey", unknown[0], f"one of the keys {', '.join(TaskWishes.__annotations__)}")
+        wishes: Any = {**{name: getattr(self, name) for name in DECLARED}, **asked}
+        return cast("Wishes", wishes)
+
+
+class RoutedResult(AsyncResult[Any]):
+    """The result of a routed call: Celery's own, but for `revoke`, which cancels the job."""
+
+    @override
+    def revoke(
+        self,
+        connection: object = None,
+        terminate: bool = False,
+        signal: object = None,
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Cancel the call where it waits; with `terminate` where it runs, too. The other arguments have no meaning.
+
+        As with Celery, what has ended, or runs and is not to be terminated, is let be.
+        """
+        installation = client_of(self.app).installation
+        for job in endings.jobs_of(installation, self.id):
+            if job.open and (terminate or not job.running):
+                endings.cancel(installation, job.job_id)
+        from vibey.routed.tell import tell
+
+        endings.tell_here(installation, self.id, lambda ending: tell(self.app, ending))
+
+
+def client_of(app: celery.Celery) -> Vibey:
+    """The client of an app: by its setting `vibey_config`, or `vibey_database_url` with `vibey_redis_url`.
+
+    Without any, and in a routed run, as the command line: by `$VIBEY_CONFIG`, else ./vibey.toml.
+    """
+    with _lock:
+        if app not in _clients:
+            _clients[app] = Vibey() if Held.run is not None else _configured(app)
+        return _clients[app]
+
+
+def _configured(app: celery.Celery) -> Vibey:
+    conf = app.conf
+    database_url = conf.get("vibey_database_url") or ""
+    if not database_url:
+        return Vibey(conf.get("vibey_config"))
+    prefix = conf.get("vibey_redis_prefix") or "vibey:"
+    return Vibey(database_url=database_url, redis_url=conf.get("vibey_redis_url") or "", redis_prefix=prefix)
