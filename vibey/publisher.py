@@ -161,7 +161,9 @@ class Publisher:
     def route(self, pool: str) -> bool:
         """Ask for a routing pass; False when it could not be sent."""
         try:
-            self._app.send_task(ROUTE_TASK, args=[pool], queue=CONTROL_QUEUE, argsrepr=pool, kwargsrepr="")
+            # a producer may be a Celery task itself, and this message none of its children
+            options: dict[str, Any] = {"queue": CONTROL_QUEUE, "add_to_parent": False}
+            self._app.send_task(ROUTE_TASK, args=[pool], argsrepr=pool, kwargsrepr="", **options)
         except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
             log.warning("could not send a wake-up for pool %s: %s", pool, error)
             return False

@@ -74,6 +74,14 @@ MOVES = {
 }
 # The state of the job that each end of a run may lead to is the ledger's own affair; that there is one end is not.
 ENDS = ("JobRequeued", "JobSucceeded", "JobFailed", "JobCancelled")
+# Grounds of a decision, and wishes: they move no job.
+REMARKS = (
+    "CancelRequested",
+    "EngineSlotWaitStarted",
+    "EngineOverflowSelected",
+    "EngineOverflowReleased",
+    "PaidFallbackSelected",
+)
 ATTACKS = (
     "update ledger set kind = kind",
     "delete from ledger",
@@ -136,7 +144,7 @@ def _ledger(url: str) -> list[str]:
     grants: dict[int, int] = defaultdict(int)
     rows: Sequence[tuple[Any, ...]] = query(
         url,
-        "select kind, job_id, run_id from ledger where job_id is not null and kind <> 'CancelRequested' order by id",
+        f"select kind, job_id, run_id from ledger where job_id is not null and kind not in {REMARKS} order by id",
     )
     for kind, job, run in rows:
         if run is not None:

@@ -162,7 +162,7 @@ class Fleet:
 
     def until_workers(self, count: int) -> None:
         """Wait until so many workers have said that they live."""
-        until(lambda: self.value("select count(*) from workers") >= count, what=f"{count} workers at work")
+        until(lambda: self.value("select count(*) from workers") >= count, seconds=60, what=f"{count} workers at work")
 
     def enqueue(self, count: int = 1, **values: Any) -> list[int]:
         """Enqueue jobs alike; their ids."""

@@ -43,19 +43,25 @@ def total(numbers: list[int]) -> int:
 
 
 @app.task
-def complain(*about: Any) -> None:
+def complain(task_id: str) -> None:
     """Write a complaint down, in the bookshop's own worker; linked to failures."""
-    note("complaint", complain, about[0])
+    note("complaint", complain, task_id)
 
 
-@app.task(bind=True, base=RoutedTask)
+@app.task
+def grumble(request: Any, error: Exception, _traceback: str) -> None:
+    """A link of Celery's other form, which is called where the failure was."""
+    note("grumble", grumble, f"{request.id} {type(error).__name__}")
+
+
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"])
 def double(self: Any, number: int) -> int:
     """Twice the number, on an engine."""
     note("double", self, number)
     return number * 2
 
 
-@app.task(bind=True, base=RoutedTask)
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"])
 def gather(self: Any, numbers: list[int]) -> int:
     """The sum of many, on an engine."""
     note("gather", self)
@@ -74,14 +80,14 @@ def print_book(self: Any, book: str, gate: str = "", seconds: float = 0) -> str:
     return f"{book} printed by {self.run_info.engine} for {self.request.id}"
 
 
-@app.task(bind=True, base=RoutedTask, throws=(BookError,))
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"], throws=(BookError,))
 def spoil(self: Any, book: str) -> None:
     """Fail, and be counted."""
     note("spoil", self, book)
     raise BookError(f"{book} is spoiled")
 
 
-@app.task(bind=True, base=RoutedTask, max_retries=3)
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"], max_retries=3)
 def persist(self: Any, times: int, countdown: float = 0) -> dict[str, Any]:
     """Succeed after so many retries."""
     note("persist", self, self.request.retries)
@@ -90,18 +96,24 @@ def persist(self: Any, times: int, countdown: float = 0) -> dict[str, Any]:
     return {"retries": self.request.retries, "effort": self.run_info.effort}
 
 
-@app.task(bind=True, base=RoutedTask, autoretry_for=(BookError,), retry_kwargs={"max_retries": 1, "countdown": 0})
+@app.task(
+    bind=True,
+    base=RoutedTask,
+    engines=["press", "cloud"],
+    autoretry_for=(BookError,),
+    retry_kwargs={"max_retries": 1, "countdown": 0},
+)
 def insist(self: Any) -> None:
     """Fail until the retries are used up."""
     note("insist", self, self.request.retries)
     raise BookError("never")
 
 
-@app.task(bind=True, base=RoutedTask, autoretry_for=(Exception,), engines=["press", "cloud"])
+@app.task(bind=True, base=RoutedTask, autoretry_for=(Exception,), engines=["lender", "cloud"])
 def borrow(self: Any) -> str:
     """Be refused by the first engine, and served by the next: no retry of the task."""
     note("borrow", self, self.request.retries)
-    if self.run_info.engine == "press":
+    if self.run_info.engine == "lender":
         raise CapacityRefused("window", resets_in=600)
     return str(self.run_info.engine)
 
@@ -115,7 +127,7 @@ def crash(self: Any, always: bool = True) -> str:  # noqa: FBT001, FBT002
     return f"attempt {self.run_info.attempt}"
 
 
-@app.task(bind=True, base=RoutedTask, soft_time_limit=0.3)
+@app.task(bind=True, base=RoutedTask, engines=["press"], soft_time_limit=0.3)
 def hurry(self: Any) -> str:
     """Be told to come to an end, and do."""
     note("hurry", self)
@@ -126,35 +138,35 @@ def hurry(self: Any) -> str:
     return "too late"
 
 
-@app.task(bind=True, base=RoutedTask, time_limit=0.5)
+@app.task(bind=True, base=RoutedTask, engines=["press"], time_limit=0.5)
 def dawdle(self: Any) -> None:
     """Take too long, and be ended."""
     note("dawdle", self)
     time.sleep(60)
 
 
-@app.task(bind=True, base=RoutedTask)
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"])
 def shrug(self: Any) -> None:
     """Leave the result as it is."""
     note("shrug", self)
     raise Ignore
 
 
-@app.task(bind=True, base=RoutedTask, ignore_result=True)
+@app.task(bind=True, base=RoutedTask, engines=["press"], ignore_result=True)
 def whisper(self: Any, word: str) -> str:
     """Do the work, and keep the result to oneself."""
     note("whisper", self, word)
     return word
 
 
-@app.task(bind=True, base=RoutedTask)
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"])
 def delegate(self: Any, number: int) -> None:
     """Let another task give the result, under this one's id."""
     note("delegate", self, number)
     raise self.replace(double.s(number))
 
 
-@app.task(bind=True, base=RoutedTask)
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"])
 def tell(self: Any) -> dict[str, Any]:
     """What the body sees of its call."""
     request, run = self.request, self.run_info
