@@ -154,7 +154,7 @@ def test_links_are_called_with_the_result(shop: Bookshop) -> None:
     tasks = shop.tasks
     result = tasks.double.apply_async((4,), link=[tasks.double.s(), tasks.add.s(1)])
     assert result.get(timeout=SECONDS) == 8
-    assert sorted(child.get(timeout=SECONDS) for child in result.children) == [9, 16]
+    assert [child.get(timeout=SECONDS) for child in result.children] == [[16, 9]]
 
 
 def test_a_retry_is_a_job_of_its_own(shop: Bookshop) -> None:

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tests.support.wait import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
     from tests.support.fleet import Fleet, Member
 
 PROJECT = Path(__file__).parents[1] / "sample_project"
@@ -36,7 +39,7 @@ def engine(tier: str = "local", **more: Any) -> dict[str, Any]:
 
 
 class Bookshop:
-    """The project as its programs have it: `tasks` is the module, fresh for this fleet."""
+    """The project as its programs have it. It is imported once in a process, and set up anew for each fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
         """Give the fleet's processes what the project needs, and import it here."""
@@ -49,12 +52,10 @@ class Bookshop:
             "BOOKSHOP_VIBEY": str(fleet.config),
         }
         fleet.environment.update(variables, PYTHONPATH=f"{fleet.environment['PYTHONPATH']}{os.pathsep}{PROJECT}")
-        self._forget()
-        os.environ.update(variables)
-        sys.path.insert(0, str(PROJECT))
-        self._variables = variables
-        self.tasks: Any = importlib.import_module("bookshop.tasks")
+        self.tasks: Any = _project(variables)
+        self.tasks.DIARY = self._diary
         self.app: Any = self.tasks.app
+        self.app.conf.vibey_config = str(fleet.config)
 
     def worker(self, name: str = "shop") -> Member:
         """Start the project's own worker and wait until it serves."""
@@ -74,22 +75,27 @@ class Bookshop:
         return [row[0] if len(row) == 1 else row for row in rows]
 
     def close(self) -> None:
-        """Close what this process has open, and forget the project."""
+        """Close what this process has open."""
         from vibey.routed.task import client_of
 
         client_of(self.app).close()
         self.app.backend.result_consumer.stop()
         self.app.backend.client.close()
         self.app.close()
-        sys.path.remove(str(PROJECT))
-        for name in self._variables:
-            os.environ.pop(name, None)
-        self._forget()
 
-    @staticmethod
-    def _forget() -> None:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "bookshop"]:
-            del sys.modules[name]
+
+def _project(variables: Mapping[str, str]) -> ModuleType:
+    """The project's tasks; it reads the variables when it is imported, and never again."""
+    if "bookshop.tasks" not in sys.modules:
+        sys.path.insert(0, str(PROJECT))
+        os.environ.update(variables)
+        try:
+            importlib.import_module("bookshop.tasks")
+        finally:
+            sys.path.remove(str(PROJECT))
+            for name in variables:
+                os.environ.pop(name)
+    return sys.modules["bookshop.tasks"]
 
 
 def most_at_once(lines: list[Line]) -> int:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 HEADER = "vibey"
 DECLARED = ("project", "pool", "effort", "capabilities", "engines", "exclude", "max_attempts")
 
-_clients: WeakKeyDictionary[celery.Celery, Vibey] = WeakKeyDictionary()
+SETTINGS = ("vibey_config", "vibey_database_url", "vibey_redis_url", "vibey_redis_prefix")
+
+_clients: WeakKeyDictionary[celery.Celery, tuple[tuple[str | None, ...], Vibey]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -154,16 +156,20 @@ def client_of(app: celery.Celery) -> Vibey:
 
     Without any, and in a routed run, as the command line: by `$VIBEY_CONFIG`, else ./vibey.toml.
     """
+    said = () if Held.run is not None else tuple(app.conf.get(name) for name in SETTINGS)
     with _lock:
-        if app not in _clients:
-            _clients[app] = Vibey() if Held.run is not None else _configured(app)
-        return _clients[app]
+        known = _clients.get(app)
+        if known is None or known[0] != said:
+            known = _clients[app] = said, _client(*said)
+        return known[1]
 
 
-def _configured(app: celery.Celery) -> Vibey:
-    conf = app.conf
-    database_url = conf.get("vibey_database_url") or ""
-    if not database_url:
-        return Vibey(conf.get("vibey_config"))
-    prefix = conf.get("vibey_redis_prefix") or "vibey:"
-    return Vibey(database_url=database_url, redis_url=conf.get("vibey_redis_url") or "", redis_prefix=prefix)
+def _client(
+    config: str | None = None,
+    database_url: str | None = None,
+    redis_url: str | None = None,
+    redis_prefix: str | None = None,
+) -> Vibey:
+    return Vibey(
+        config, database_url=database_url or "", redis_url=redis_url or "", redis_prefix=redis_prefix or "vibey:"
+    )
