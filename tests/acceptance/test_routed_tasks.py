@@ -49,7 +49,7 @@ def shop(
             "cloud": bookshop.engine("paid"),
             # each for the tests of one kind of trouble: circuits are for all
             **{name: bookshop.engine(weight=0.001) for name in ("lender", "rack", "desk")},
-            "hand": {"weight": 0.01},
+            "hand": {},
         },
         "engines": {"slots": {"press": 2}, "lease_seconds": 6, "paid_fallback": "count"},
     }
@@ -83,12 +83,13 @@ def test_a_call_and_its_result(shop: Bookshop) -> None:
 def test_what_the_body_sees(shop: Bookshop) -> None:
     """Its own request, with headers, and its run: engine, effort and session as this call asked."""
     wishes = {"effort": "high", "session": "austen", "engines": ["cloud"]}
-    result = shop.tasks.tell.apply_async(vibey=wishes, headers={"shelf": 3})
+    stamp: dict[str, Any] = {"stamped_headers": ["edition"], "edition": "first"}
+    result = shop.tasks.tell.apply_async(vibey=wishes, headers={"shelf": 3}, **stamp)
     seen = result.get(timeout=SECONDS)
     assert (seen["id"], seen["root_id"], seen["parent_id"]) == (result.id, result.id, None)
     assert (seen["engine"], seen["hostname"], seen["effort"], seen["session"]) == ("cloud", "cloud", "high", "austen")
     assert seen["headers"]["shelf"] == 3
-    assert seen["project"] == "default"
+    assert (seen["project"], seen["stamps"]) == ("default", {"edition": "first"})
 
 
 def test_a_chain_over_both_kinds(shop: Bookshop) -> None:
@@ -358,9 +359,9 @@ def test_mistakes_are_told_to_the_caller(shop: Bookshop) -> None:
         double.delay("x" * 300_000)
 
 
-def test_another_job_is_handed_off(shop: Bookshop) -> None:
-    """A job that is no call of a task, granted to an engine for those alone, goes to one that can do it."""
+def test_other_jobs_pass_by(shop: Bookshop) -> None:
+    """A job that is no call of a task is granted to no engine that runs only those."""
     jobs = shop.fleet.enqueue(4, payload={"seconds": 0})
     ids = ", ".join(str(job) for job in jobs)
     shop.fleet.until(f"select bool_and(state = 'succeeded') from jobs where id in ({ids})", seconds=SECONDS)
-    assert shop.fleet.rows(f"select distinct engine from jobs where id in ({ids})") == [("hand",)]
+    assert shop.fleet.rows(f"select distinct engine from runs where job_id in ({ids})") == [("hand",)]

@@ -118,6 +118,17 @@ def test_a_broken_line_is_named_by_its_number(line: str, message: str) -> None:
         orders_of([good, "", line, good], {})
 
 
+def test_a_job_may_name_the_engines_that_may_run_it(open_bench: Callable[..., Bench]) -> None:
+    """All others are excluded, beside what it excludes itself; those for routed tasks alone are, too."""
+    app = {"kind": "celery", "app": "pkg.module:app", "tier": "local"}
+    bench = open_bench(engine={"a": noop(), "b": noop(), "c": noop(), "press": app})
+    place(bench.installation, [Order(), Order(engines=["a", "c"]), Order(engines=["a", "c"], exclude=["c"])])
+    kept = bench.rows("select excluded, capabilities from jobs order by id")
+    assert kept == [(["press"], []), (["b", "press"], []), (["b", "c", "press"], [])]
+    with pytest.raises(UnknownName, match="unknown engine 'zzz'"):
+        place(bench.installation, [Order(engines=["zzz"])])
+
+
 def test_an_unknown_name_is_found_only_once_per_batch(bench: Bench) -> None:
     """Names are looked up for the batch, whatever its size."""
     with pytest.raises(UnknownName):

@@ -25,7 +25,7 @@ def command(*argv: str, **more: object) -> EngineConfig:
 def test_unknown_kind_names_the_known_ones() -> None:
     """A kind nobody provides is refused with the list of those there are."""
     with pytest.raises(
-        UnknownName, match="claude-code, codex, command, gemini, noop, openai, opencode, python, qwen-code"
+        UnknownName, match="celery, claude-code, codex, command, gemini, noop, openai, opencode, python, qwen-code"
     ):
         build(EngineConfig("e", "nosuchkind"))
 

@@ -2,7 +2,8 @@
 
 `{"celery_task": {"id", "task", "headers", "properties", "body", "content_type", "content_encoding"}}` is the message
 Celery would have sent (its task protocol, version 2), with a body of bytes as base64 and `"binary": true`. A job with
-such a payload runs only on an engine that has the capability `routed-tasks`, which every engine with an `app` has.
+such a payload runs only on an engine that has the capability `routed-tasks`, which every engine with an `app` has. One
+of kind `celery` runs nothing else, and says so by the capability `routed-tasks-only`: other jobs exclude it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from vibey.domain.errors import InvalidInput
 
 CALL = "celery_task"
 ROUTED_TASKS = "routed-tasks"
+ROUTED_ONLY = "routed-tasks-only"
 _EXPECTED = "the call of a Celery task"
 
 

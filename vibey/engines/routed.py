@@ -33,7 +33,7 @@ TELL_SECONDS = 45
 
 
 class CeleryEngine:
-    """Kind `celery`: slots for routed tasks alone. Another job is handed off to an engine that can do it."""
+    """Kind `celery`: slots for routed tasks alone. A job enqueued before there was such an engine is handed off."""
 
     def __init__(self, config: EngineConfig) -> None:
         if not config.app:

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey import tracing
-from vibey.domain.call import ROUTED_TASKS, task_call_of
+from vibey.domain.call import ROUTED_ONLY, ROUTED_TASKS, task_call_of
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, Refused, UnknownName
 from vibey.domain.requirement import Requirement
 from vibey.store import callers, fleet, jobs, projects
 
 if TYPE_CHECKING:
+    from vibey.domain.call import TaskCall
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
 
@@ -242,7 +243,7 @@ class _Checked:
             project=order.project,
             effort=effort_of(1, asked),
             capabilities=frozenset((*order.capabilities, *(() if call is None else (ROUTED_TASKS,)))),
-            excluded=frozenset((*order.exclude, *(set(self.engines).difference(order.engines or self.engines)))),
+            excluded=frozenset(order.exclude) | self._others(order, call),
         )
         return jobs.NewJob(
             project_id=self.projects[order.project].id,
@@ -258,6 +259,11 @@ class _Checked:
             traceparent=order.traceparent,
             task_id=None if call is None else call.id,
         )
+
+    def _others(self, order: Order, call: TaskCall | None) -> set[str]:
+        """Engines that may not run it: all but those it names, and for other jobs than calls those for calls alone."""
+        unnamed = set(self.engines).difference(order.engines or self.engines)
+        return unnamed | {name for name, words in self.engines.items() if call is None and ROUTED_ONLY in words}
 
 
 def _wake(installation: Installation, orders: Sequence[Order]) -> None:

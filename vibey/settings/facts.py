@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from vibey.domain.call import ROUTED_TASKS
+from vibey.domain.call import ROUTED_ONLY, ROUTED_TASKS
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Tier
 from vibey.domain.measure import MILLION, Judge
@@ -31,12 +31,19 @@ def engine_facts(settings: Settings) -> tuple[EngineFacts, ...]:
             account=engine.account,
             weight=engine.weight_millionths,
             enabled=engine.enabled,
-            capabilities=frozenset(engine.capabilities) | ({ROUTED_TASKS} if engine.app else frozenset()),
+            capabilities=frozenset(engine.capabilities) | _routed(engine),
             efforts=tuple(sorted(Effort.named(name) for name in engine.efforts)),
             price=price_of(engine),
         )
         for number, engine in enumerate(settings.engine.values())
     )
+
+
+def _routed(engine: EngineSettings) -> frozenset[str]:
+    """What an engine says of calls of Celery tasks."""
+    if engine.app is None:
+        return frozenset()
+    return frozenset({ROUTED_TASKS, ROUTED_ONLY} if engine.kind == "celery" else {ROUTED_TASKS})
 
 
 def price_of(engine: EngineSettings) -> int:

@@ -175,6 +175,7 @@ def tell(self: Any) -> dict[str, Any]:
         "root_id": request.root_id,
         "parent_id": request.parent_id,
         "headers": request.headers,
+        "stamps": request.stamps,
         "hostname": request.hostname.partition("@")[0],
         "engine": run.engine,
         "effort": run.effort,

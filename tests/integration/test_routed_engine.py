@@ -1,0 +1,127 @@
+"""Engines with an app, with real child processes: what is no affair of Celery's has its outcome here."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.bookshop import APP, PROJECT, VARIABLES
+from vibey.domain.effort import Effort
+from vibey.domain.errors import InvalidInput
+from vibey.domain.outcome import Failure, FailureClass, Success
+from vibey.engines.contract import EngineConfig, Job, Renewal
+from vibey.engines.registry import build, equipped
+from vibey.engines.runner import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from vibey.domain.outcome import Outcome
+
+    Run = Callable[..., Outcome]
+
+PRESS = EngineConfig("press", "celery", app=APP, env=VARIABLES)
+
+
+def call(task: str, content_type: str = "application/json") -> dict[str, Any]:
+    """The payload of a call without arguments."""
+    return {
+        "celery_task": {
+            "id": "an-id",
+            "task": task,
+            "headers": {"id": "an-id", "task": task, "retries": 0},
+            "body": '[[], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]',
+            "content_type": content_type,
+            "content_encoding": "utf-8",
+        }
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a payload on an engine, with the sample project on the import path as for a worker."""
+    monkeypatch.syspath_prepend(str(PROJECT))
+    monkeypatch.setenv("BOOKSHOP_REDIS", redis_url)
+    monkeypatch.setenv("BOOKSHOP_DIARY", str(tmp_path / "diary"))
+
+    def begin(payload: dict[str, Any], config: EngineConfig = PRESS) -> Outcome:
+        outcome = execute(
+            equipped(config),
+            Job(7, 70, 9, 1, Effort.HIGH, payload, "site", installation=uuid.uuid4().hex),
+            directory_root=tmp_path,
+            lease_seconds=60,
+            renew=lambda: Renewal.KEPT,
+            timeout_seconds=60,
+        )
+        assert isinstance(outcome, Success | Failure)
+        return outcome
+
+    return begin
+
+
+def test_a_call_is_carried_out(run: Run, tmp_path: Path) -> None:
+    """The job's result is a word about the call; the value itself is in the app's result backend."""
+    assert run(call("bookshop.tasks.hurry")) == Success({"celery": "SUCCESS", "returned": "'in time'"})
+    assert (tmp_path / "diary").read_text().split()[:2] == ["hurry", "press"]
+
+
+def test_any_engine_with_an_app_takes_calls_beside_its_own_jobs(run: Run) -> None:
+    """The kind is the engine's own affair."""
+    other = EngineConfig("other", "noop", app=APP, env=VARIABLES)
+    assert run({"n": 1}, other) == Success(None)
+    assert run(call("bookshop.tasks.hurry"), other) == Success({"celery": "SUCCESS", "returned": "'in time'"})
+    assert "routed-tasks" in equipped(other).describe().capabilities
+
+
+@pytest.mark.parametrize("task", ["bookshop.tasks.unheard", "bookshop.tasks.add"])
+def test_a_task_that_is_not_the_apps_to_route_is_handed_off(run: Run, task: str) -> None:
+    """Unknown, or known and not routed: another engine's app may know better, and this one runs nothing else."""
+    failure = Failure(FailureClass.HANDOFF, f"{APP} has no routed task {task}")
+    assert run(call(task)) == failure
+
+
+def test_another_job_is_handed_off(run: Run) -> None:
+    """Kind `celery` runs calls alone."""
+    assert run({"n": 1}) == Failure(FailureClass.HANDOFF, f"engine press runs only tasks of {APP}")
+
+
+def test_a_body_of_arguments_the_app_does_not_accept_fails(run: Run) -> None:
+    """An app that accepts JSON is given no pickle by way of the router either."""
+    outcome = run(call("bookshop.tasks.hurry", "application/x-python-serialize"))
+    assert isinstance(outcome, Failure)
+    assert (outcome.failure_class, "ContentDisallowed" in outcome.detail) == (FailureClass.WORK, True)
+
+
+@pytest.mark.parametrize(
+    ("app", "words"),
+    [
+        ("bookshop.nothing:app", "cannot be imported"),
+        ("bookshop.tasks:add", "is not a Celery app"),
+    ],
+)
+def test_an_app_that_is_not_there_is_misconfigured(run: Run, app: str, words: str) -> None:
+    """It is the operator's to mend, and the doctor says so first."""
+    broken = replace(PRESS, app=app)
+    outcome = run(call("bookshop.tasks.hurry"), broken)
+    assert isinstance(outcome, Failure)
+    assert (outcome.failure_class, words in outcome.detail) == (FailureClass.MISCONFIGURED, True)
+    health = equipped(broken).doctor()
+    assert not health.good
+    assert words in health.detail
+    assert "engine.press.app" in health.fix
+
+
+@pytest.mark.usefixtures("run")
+def test_the_doctor_finds_the_app() -> None:
+    """An app that can be imported, with its tasks, is well."""
+    assert equipped(PRESS).doctor().good
+
+
+def test_the_kind_needs_an_app() -> None:
+    """Without one there is nothing it could run."""
+    with pytest.raises(InvalidInput, match=r"engine\.press\.app"):
+        build(EngineConfig("press", "celery"))
