@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+from kombu.exceptions import OperationalError
 from sqlalchemy import create_engine
 
 from tests.support import bookshop, databases
@@ -224,6 +225,17 @@ def test_an_expired_call_is_revoked(shop: Bookshop) -> None:
 
 
 @pytest.mark.slow
+def test_an_expired_body_is_ended(shop: Bookshop) -> None:
+    """Unlike with Celery, what has not ended in time is revoked as well: its process is killed."""
+    gate = shop.fleet.gate("expired")
+    result = shop.tasks.print_book.apply_async(("Sanditon",), {"gate": str(gate)}, expires=4)
+    with pytest.raises(TaskRevokedError, match="expired"):
+        result.get(timeout=SECONDS)
+    assert shop.jobs(result.id) == ["failed"]
+    assert not [line for line in shop.diary("end") if line.what == "Sanditon"]
+
+
+@pytest.mark.slow
 def test_priority_and_the_same_id_twice(shop: Bookshop) -> None:
     """The priority is the job's; a call sent again under its id is the first one, whatever it carries."""
     task_id = uuid.uuid4().hex
@@ -342,6 +354,18 @@ def test_a_call_within_a_transaction(shop: Bookshop) -> None:
     engine.dispose()
     assert kept.get(timeout=SECONDS) == 4
     assert shop.jobs(dropped.id) == []
+
+
+def test_an_outage_is_told_as_celery_tells_it(shop: Bookshop) -> None:
+    """A call that cannot be taken is the error callers of Celery know, and no call."""
+    unreachable = {"vibey_database_url": "postgresql://127.0.0.1:1/x", "vibey_redis_url": "redis://127.0.0.1:1/0"}
+    usual = {**dict.fromkeys(unreachable), "vibey_config": shop.app.conf.vibey_config}
+    shop.app.conf.update(unreachable, vibey_config=None)
+    try:
+        with pytest.raises(OperationalError, match="Postgres is unreachable"):
+            shop.tasks.double.delay(1)
+    finally:
+        shop.app.conf.update(usual)
 
 
 def test_mistakes_are_told_to_the_caller(shop: Bookshop) -> None:

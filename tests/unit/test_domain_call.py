@@ -56,7 +56,16 @@ def test_any_other_payload_is_no_call(payload: object) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["t", {}, {**GOOD, "id": 1}, {**GOOD, "headers": None}, {**GOOD, "colour": "red"}, {"id": "a"}, [GOOD]],
+    [
+        "t",
+        {},
+        {**GOOD, "id": 1},
+        {**GOOD, "headers": None},
+        {**GOOD, "colour": "red"},
+        {**GOOD, "binary": 1},
+        {"id": "a"},
+        [GOOD],
+    ],
 )
 def test_what_only_pretends_is_refused(said: object) -> None:
     """A payload under that name that is no call is a mistake, not somebody's data."""

@@ -66,6 +66,11 @@ def task_call_of(payload: object) -> TaskCall | None:
         isinstance(fields.get(name), str) for name in ("id", "task", "body", "content_type", "content_encoding")
     )
     objects = all(isinstance(fields.get(name), Mapping) for name in ("headers", "properties"))
-    if not texts or not objects or set(fields) != set(TaskCall.__dataclass_fields__):
+    if (
+        not texts
+        or not objects
+        or not isinstance(fields["binary"], bool)
+        or set(fields) != set(TaskCall.__dataclass_fields__)
+    ):
         raise InvalidInput(f"payload.{CALL}", said, _EXPECTED)
     return TaskCall(**fields)
