@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 from tests.support.bookshop import APP, PROJECT, VARIABLES
 from vibey.domain.effort import Effort
@@ -89,11 +91,16 @@ def test_another_job_is_handed_off(run: Run) -> None:
     assert run({"n": 1}) == Failure(FailureClass.HANDOFF, f"engine press runs only tasks of {APP}")
 
 
-def test_a_body_of_arguments_the_app_does_not_accept_fails(run: Run) -> None:
-    """An app that accepts JSON is given no pickle by way of the router either."""
+def test_a_body_of_arguments_the_app_does_not_accept_fails(run: Run, redis_url: str) -> None:
+    """An app that accepts JSON is given no pickle by way of the router either; the caller is told, at once."""
     outcome = run(call("bookshop.tasks.hurry", "application/x-python-serialize"))
     assert isinstance(outcome, Failure)
-    assert (outcome.failure_class, "ContentDisallowed" in outcome.detail) == (FailureClass.WORK, True)
+    assert (outcome.failure_class, outcome.final) == (FailureClass.WORK, True)
+    assert "ContentDisallowed" in outcome.detail
+    client = redis.Redis.from_url(redis_url)
+    stored = json.loads(client.get("bookshop:celery-task-meta-an-id") or "{}")
+    client.close()
+    assert (stored["status"], stored["result"]["exc_type"]) == ("FAILURE", "ContentDisallowed")
 
 
 @pytest.mark.parametrize(

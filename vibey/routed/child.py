@@ -90,7 +90,10 @@ def _known(app: celery.Celery, dotted: str, job: Document) -> tuple[TaskCall, Ro
 def _traced(app: celery.Celery, task: RoutedTask, call: TaskCall) -> Document:
     run = Held.run
     assert run is not None  # noqa: S101  for the type checker: set by carry_out
-    args, kwargs, request = request_of(app, call, hostname=f"{run.engine}@{gethostname()}", again=run.attempt > 1)
+    try:
+        args, kwargs, request = request_of(app, call, hostname=f"{run.engine}@{gethostname()}", again=run.attempt > 1)
+    except Exception as error:  # noqa: BLE001  whatever its serializer has to say: no other attempt can read it either
+        return _last_word(task, call, error)
     _begin_as_worker(app)
     _let_declare(task)
     with _limits(task, call):
@@ -166,12 +169,17 @@ def _soften(seconds: float) -> None:
 
 def _end(task: RoutedTask, call: TaskCall, seconds: float) -> None:
     """The hard limit: tell FAILURE, leave a report, be gone."""
+    report = _last_word(task, call, TimeLimitExceeded(seconds))
+    write_report(Path(os.environ["VIBEY_RESULT_FILE"]), report)
+    os._exit(0)
+
+
+def _last_word(task: RoutedTask, call: TaskCall, error: Exception) -> Document:
+    """Tell a FAILURE that is none of the body's own; the report of it."""
     from vibey.routed.tell import fail
 
-    error = TimeLimitExceeded(seconds)
     fail(task, call, error)
-    write_report(Path(os.environ["VIBEY_RESULT_FILE"]), _failed(f"TimeLimitExceeded: {error}", final=True))
-    os._exit(0)
+    return _failed(f"{type(error).__name__}: {error}", final=True)
 
 
 def main(arguments: list[str]) -> int:

@@ -66,7 +66,10 @@ def _revoke(task: RoutedTask, call: TaskCall, reason: str) -> None:
 
 def _context(task: RoutedTask, call: TaskCall) -> tuple[Context, bool]:
     """The call's context, and whether its result is to be stored."""
-    _, _, request = request_of(task.app, call, hostname=gethostname())
+    try:
+        _, _, request = request_of(task.app, call, hostname=gethostname())
+    except Exception:  # noqa: BLE001  arguments nobody can read, and with them the links: its own result is still due
+        request = {**call.headers, "args": (), "kwargs": {}, "hostname": gethostname(), "delivery_info": {}}
     context = Context(request, called_directly=False)
     ignored = request.get("ignore_result")
     ignored = task.ignore_result if ignored is None else ignored

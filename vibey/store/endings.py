@@ -6,10 +6,12 @@ from vibey.store.statement import Statement
 
 CLAIM = Statement(
     "ending-claim",
-    "take ends to be told, for a while, so that one teller has them: of one call, or of calls some engines could run",
+    "take ends to be told, for a while, so that one teller has them: of one call, or of calls some engines could run; "
+    "after a day a result backend has forgotten the call itself",
     """with due as materialized (
          select id from jobs
          where tell_after <= statement_timestamp() and state in ('failed', 'cancelled')
+           and ended_at > statement_timestamp() - interval '1 day'
            and (%(task)s::text is null or task_id = %(task)s)
            and (%(engines)s::text[] is null or not (%(engines)s::text[] <@ excluded))
          order by tell_after limit %(limit)s for no key update skip locked)
