@@ -59,6 +59,14 @@ def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Command
     line.bench.close()
 
 
+def test_enqueue_for_some_engines_and_later(vibey: CommandLine) -> None:
+    """The engines named are left in, all others out, and the job says when it will be due."""
+    made = vibey("enqueue", "--engine", "near", "--engine", "far", "--delay", "1h", "--json").json
+    job = vibey("job", made["job_id"], "--json").json
+    assert job["exclude"] == ["bought"]
+    assert job["reason"] == f"asked not to start before {job['not_before']}"
+
+
 def test_enqueue_and_its_duplicate(vibey: CommandLine) -> None:
     """A second job with the same key is the first one, and says so."""
     first = vibey("enqueue", '{"n": 1}', "--key", "once", "--json").json
