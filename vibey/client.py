@@ -60,6 +60,7 @@ class Wishes(TypedDict, total=False):
     max_attempts: int | None
     deadline_seconds: float | None
     delay_seconds: float | None
+    traceparent: str | None
     not_before: datetime | None
 
 

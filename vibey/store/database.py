@@ -45,7 +45,8 @@ IDENTITY = Statement(
               (select oid from pg_database where datname = current_database())::bigint as database,
               to_regclass('jobs')::oid::bigint as jobs, to_regclass('ledger')::oid::bigint as ledger,
               to_regclass('projects')::oid::bigint as projects, to_regclass('engines')::oid::bigint as engines,
-              to_regclass('pools')::oid::bigint as pools""",
+              to_regclass('pools')::oid::bigint as pools,
+              to_regclass('installation')::oid::bigint as installation""",
 )
 BEGIN = Statement("begin", "begin a transaction", "begin isolation level read committed")
 COMMIT = Statement("commit", "commit a transaction", "commit")

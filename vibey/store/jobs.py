@@ -28,8 +28,8 @@ INSERT = Statement(
            task_id text)),
        made as (
          insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, session,
-                           requirement_key, payload, idempotency_key, max_attempts, traceparent, deadline_at, not_before,
-                           due_at, task_id, tell_after)
+                           requirement_key, payload, idempotency_key, max_attempts, traceparent, deadline_at,
+                           not_before, due_at, task_id, tell_after)
          select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, session,
                 requirement_key, payload, idempotency_key, max_attempts, traceparent,
                 clock_timestamp() + deadline_seconds * interval '1 second',

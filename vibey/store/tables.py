@@ -121,9 +121,9 @@ pools = Table(
 # `due_at` is when the attempt became due, and so when the router first looked at it; `held_at` is its first hold.
 # `attempt` counts the attempts used, the live one included. `effort` is what the job asked for, `effort_now`,
 # `avoided` and `affinity` what its next attempt asks; `requirement_key` is the digest of all of that. `traceparent` is
-# the span that enqueued it, as the W3C writes it. `task_id` is the Celery call a job carries out, if it does; `tell_after`
-# is when that call's result backend may be told of an end the call's own run did not tell it of, null once that is done
-# or not wanted.
+# the span that enqueued it, as the W3C writes it. `task_id` is the Celery call a job carries out, if it does;
+# `tell_after` is when that call's result backend may be told of an end the call's own run did not tell it of, null once
+# that is done or not wanted.
 jobs = Table(
     "jobs",
     metadata,
