@@ -17,7 +17,7 @@ from tests.support.databases import query
 from vibey.domain.errors import SchemaOutdated, ServiceUnavailable
 from vibey.store import migrate
 from vibey.store.database import Database
-from vibey.store.tables import metadata
+from vibey.store.schema import metadata
 
 
 def _constraints(url: str) -> list[tuple[object, ...]]:

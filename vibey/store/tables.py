@@ -388,24 +388,3 @@ workers = Table(
     _instant("seen_at", now=True),
     _instant("canary_at", now=True),
 )
-
-# Histograms of durations, folded from the rows that tell them, up to `cursor`; see `vibey.store.tallies`.
-tallies = Table(
-    "tallies",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("cursor", BigInteger, nullable=False),
-    Column("counts", ARRAY(BigInteger), nullable=False),
-    _tally("total"),
-    _tally("micros"),
-)
-
-# What the audits that run by themselves found, each as `vibey audit --json` tells it, and how long they took.
-audits = Table(
-    "audits",
-    metadata,
-    Column("id", BigInteger, Identity(), primary_key=True),
-    _instant("as_of", required=True),
-    Column("took_ms", BigInteger, nullable=False),
-    Column("found", JSONB, nullable=False),
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import create_engine, text
 
-from vibey.store.tables import metadata
+from vibey.store.schema import metadata
 
 MIGRATION_LOCK = 7_204_391
 
