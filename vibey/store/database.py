@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Serialisation failure, deadlock, lock time-out; and a prepared statement that the other server behind a pooler does
-# not know, or already knows.
-RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "26000", "42P05"})
+# Serialisation failure, deadlock, lock time-out.
+RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
 # Plans of prepared statements are kept while a queue grows from nothing to a million: none may be one for small tables.
 SESSION_OPTIONS = (
     "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s "

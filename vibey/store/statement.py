@@ -4,17 +4,20 @@ The server parses and plans a statement anew each time it is sent, and for a sma
 One marked `prepared` is parsed once per connection and planned at most a few times. That is for statements that
 reach their rows by key, whose plan is right whatever the tables have grown to; the others are better planned for
 the tables as they are.
+
+A prepared statement lives in one server process. A pooler such as PgBouncer may put another one behind the same
+connection with each transaction, which does not know the statement, or knows it from somebody else; and a transaction
+that trips over it is lost. So nothing is prepared behind one. It gives itself away: the number of the server process
+that the connection was promised at its start is not that of the process that answers.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row
-from sqlalchemy.exc import DBAPIError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "Statement"]
 
-UNKNOWN_STATEMENT = "26000"
-KNOWN_STATEMENT = "42P05"
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
@@ -38,21 +39,18 @@ class Statement:
     prepared: bool = False
     _text: str = field(init=False, repr=False)
     _preparation: str = field(init=False, repr=False)
+    _execution: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Compose the text sent to the server once."""
+        """Compose the texts sent to the server once."""
         text = f"/* vibey:{self.name} */ {self.sql}"
-        preparation = ""
-        if self.prepared:
-            # Two versions of the code may share a connection pooler: the name stands for this very text.
-            known = f'"vibey:{self.name}:{blake2b(text.encode(), digest_size=4).hexdigest()}"'
-            parameters = list(dict.fromkeys(PARAMETER.findall(text)))
-            numbered = PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", text)
-            preparation = f"prepare {known} as {numbered}"
-            given = ", ".join(f"%({each})s" for each in parameters)
-            text = f"execute {known} ({given})" if given else f"execute {known}"
+        known = f'"vibey:{self.name}"'
+        parameters = list(dict.fromkeys(PARAMETER.findall(text)))
+        numbered = PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", text)
+        given = ", ".join(f"%({each})s" for each in parameters)
         object.__setattr__(self, "_text", text)
-        object.__setattr__(self, "_preparation", preparation)
+        object.__setattr__(self, "_preparation", f"prepare {known} as {numbered}")
+        object.__setattr__(self, "_execution", f"execute {known} ({given})" if given else f"execute {known}")
 
     def all(self, connection: Connection, **values: object) -> Sequence[Row[Any]]:
         """Run it and return every row."""
@@ -71,27 +69,23 @@ class Statement:
         return self._sent(connection, values).rowcount
 
     def _sent(self, connection: Connection, values: dict[str, object]) -> CursorResult[Any]:
-        if self.prepared:
-            # SQLAlchemy keeps `info` as long as the driver's connection, and so the session, lives.
-            known = connection.info.setdefault("vibey.prepared", set())
-            return self._executed(connection, values, known)
-        return connection.exec_driver_sql(self._text, values)
-
-    def _executed(self, connection: Connection, values: dict[str, object], known: set[str]) -> CursorResult[Any]:
-        """Prepare if need be, and execute.
-
-        Behind a pooler the server may be another one than before: what it does not know, or knows already, is set
-        right here, and the failed transaction is tried again by `Database`.
-        """
-        try:
-            if self._text not in known:
-                connection.exec_driver_sql(self._preparation)
-                known.add(self._text)
+        known = _prepared(connection) if self.prepared else None
+        if known is None:
             return connection.exec_driver_sql(self._text, values)
-        except DBAPIError as error:
-            code = getattr(error.orig, "pgcode", None)
-            if code == UNKNOWN_STATEMENT:
-                known.discard(self._text)
-            elif code == KNOWN_STATEMENT:
-                known.add(self._text)
-            raise
+        if self.name not in known:
+            connection.exec_driver_sql(self._preparation)
+            known.add(self.name)
+        return connection.exec_driver_sql(self._execution, values)
+
+
+def _prepared(connection: Connection) -> set[str] | None:
+    """What is prepared on this connection; None behind a pooler.
+
+    SQLAlchemy keeps `info` as long as the driver's connection, and so the session, lives.
+    """
+    if "vibey.prepared" not in connection.info:
+        promised = getattr(getattr(connection.connection.dbapi_connection, "info", None), "backend_pid", None)
+        pooled = connection.exec_driver_sql("/* vibey:backend */ select pg_backend_pid()").scalar() != promised
+        connection.info["vibey.prepared"] = None if pooled else set()
+    known: set[str] | None = connection.info["vibey.prepared"]
+    return known
