@@ -32,8 +32,8 @@ CODES = (
 
 def page() -> str:
     """The page: exit codes, then the commands by what they are for."""
-    codes = f"What can be told is listed under [errors](errors.md), each with its code.\n\n{table(('code', 'meaning'), CODES)}"
-    parts = [INTRODUCTION, "## Exit codes", codes]
+    lead = "What can be told is listed under [errors](errors.md), each with its code."
+    parts = [INTRODUCTION, "## Exit codes", lead, table(("code", "meaning"), CODES)]
     context = click.Context(cli, info_name="vibey")
     for heading, names in COMMANDS.items():
         parts.append(f"## {heading}")

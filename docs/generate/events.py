@@ -80,8 +80,8 @@ INTRODUCTION = """\
 # Ledger events
 
 What happened, one line each, in the order of writing. A trigger in the database refuses to change or delete a line. A
-line has a number, an instant by the database's clock, a kind, where they apply project, job, run and engine, the UTC day
-for units of the cap, and data. `vibey ledger` shows them, `--json` whole. Kinds marked ◇ are left out by
+line has a number, an instant by the database's clock, a kind, where they apply project, job, run and engine, the UTC
+day for units of the cap, and data. `vibey ledger` shows them, `--json` whole. Kinds marked ◇ are left out by
 `vibey ledger --public`.
 
 Every move of a job has its event, written in the transaction that moves it; `vibey audit` checks that (I8).
