@@ -7,7 +7,7 @@ SEED ?= 1
 CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibey/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-browser test-clients lint format bench chaos mutate clean
+.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,14 @@ lint: install  ## check style, types and the direction of imports
 format: install  ## put the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.docs  ## make a site of docs/ in build/site; a warning, a broken link or a page that no list names is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --nitpicky --fresh-env -b html -d build/doctrees docs build/site
+	@echo "open $(CURDIR)/build/site/index.html"
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
 
 bench: install  ## measure against the bars, and against peers on the same services
 	$(BIN)/vibey bench

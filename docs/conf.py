@@ -8,6 +8,7 @@ list names is an error. So is, once the site is built, a script, style, picture 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ html_css_files = ["vibey.css"]
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
+html_use_index = False
 html_theme_options = {"top_of_page_buttons": []}
 html_sidebars = {
     "**": [
@@ -84,7 +86,14 @@ def refuse_foreign_assets(app: Sphinx, failed: Exception | None) -> None:
                 raise ExtensionError(f"{file.name} fetches {found[1]}; a page may need nothing but this site")
 
 
+def open_at_the_start(app: Sphinx, failed: Exception | None) -> None:
+    """Let the site's folder open at the start page, which has its name from the Git host."""
+    if failed is None:
+        shutil.copyfile(Path(app.outdir) / f"{root_doc}.html", Path(app.outdir) / "index.html")
+
+
 def setup(app: Sphinx) -> None:
     """Register the above with Sphinx."""
     app.connect("source-read", add_navigation)
+    app.connect("build-finished", open_at_the_start)
     app.connect("build-finished", refuse_foreign_assets)

@@ -35,7 +35,7 @@ INTRODUCTION = """\
 
 `vibey.toml` in the working folder, or the file that `$VIBEY_CONFIG` or `--config` names. Every key has a default, so
 the file may be missing. `vibey config check` finds every mistake at once; `vibey config show` prints what is in force
-and where each value came from. A variable named here overrides the key.
+and where each value came from. Below a key's meaning stands *what it may be*, and the variable that overrides it.
 [A file with every key](../../config/vibey.toml) says the same in TOML.
 """
 LEADS = {
@@ -124,21 +124,14 @@ def _section(name: str, known: list[Line]) -> Iterator[str]:
         key, what = COUNTS[name]
         yield table(("key", "allowed"), [(f"the name of {what}", words(allowed(model.EngineDefaults, key)))])
         return
-    variables = {**(SERVICE_VARIABLES if name == "services" else {}), **_policy(name)}
-    heads = (
-        ("key", "default", "meaning", "allowed", "variable") if variables else ("key", "default", "meaning", "allowed")
-    )
-    yield table(heads, (_row(TABLES[name], line, variables)[: len(heads)] for line in known))
-
-
-def _policy(name: str) -> Mapping[str, str]:
-    return policy_variables(model.EngineDefaults) if name == "engines" else {}
+    variables = {"services": SERVICE_VARIABLES, "engines": policy_variables(model.EngineDefaults)}.get(name, {})
+    yield table(("key", "default", "meaning"), (_row(TABLES[name], line, variables) for line in known))
 
 
 def _row(table_model: type[model.Table], line: Line, variables: Mapping[str, str]) -> tuple[str, ...]:
     copied = " ◆" if table_model is model.EngineDefaults and line.key in model.PolicyKeys.model_fields else ""
-    limits = words(allowed(table_model, line.key))
-    return code(line.key) + copied, line.default, line.sentence, limits, code(variables.get(line.key, ""))
+    parts = [line.sentence, f"*{words(allowed(table_model, line.key))}*", code(variables.get(line.key, ""))]
+    return code(line.key) + copied, line.default, "<br>".join(filter(None, parts))
 
 
 def _members() -> str:
