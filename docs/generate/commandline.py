@@ -71,6 +71,6 @@ def _help(command: click.Command) -> str:
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None and parameter.name != "help":
+        if record is not None and "--help" not in parameter.opts:
             names, meaning = record
             yield code(names), words(meaning)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from docs.generate import pages as generated
+from docs.generate.places import FILES
 from tests.support.fleet import ROOT
 from tests.support.pages import Excuse, Step, first_missing, follow, steps
 from vibey import embedded
@@ -64,8 +65,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", list(to_follow()))
 def test_commands_do_what_the_page_says(page: Path, folder: Path, tmp_path: Path) -> None:
-    """From top to bottom, in a fresh folder."""
+    """From top to bottom, in a fresh folder; what is then under `data_dir` is on the page about files."""
     follow(page.read_text(encoding="utf-8"), folder, environment(tmp_path))
+    for data in tmp_path.rglob(".vibey"):
+        there = {each.name for each in data.iterdir()}
+        assert there <= set(FILES)
+        assert page.name != "tutorial.md" or there == set(FILES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
