@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -33,10 +34,12 @@ class Pooler(threading.Thread):
         """Serve the one client until it leaves."""
         client, _ = self._listener.accept()
         with client, socket.create_connection(self._server) as server:
-            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+            forward = threading.Thread(target=self._forward, args=(client, server), daemon=True)
+            forward.start()
             while received := server.recv(65536):
                 before, found, after = received.partition(BACKEND_KEY)
                 client.sendall(before + found + bytes(4) + after[4:] if found else received)
+            forward.join()
 
     def close(self) -> None:
         """End, after the client has."""
@@ -45,9 +48,11 @@ class Pooler(threading.Thread):
 
     @staticmethod
     def _forward(client: socket.socket, server: socket.socket) -> None:
-        while received := client.recv(65536):
-            server.sendall(received)
-        server.shutdown(socket.SHUT_WR)
+        # The last word of a client that leaves may find the server gone.
+        with contextlib.suppress(OSError):
+            while received := client.recv(65536):
+                server.sendall(received)
+            server.shutdown(socket.SHUT_WR)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADED = re.compile(r"`([\w./-]+)`:\s*\Z")
 EXCUSED = re.compile(r"<!-- (not run|run by): (.+?) -->\s*\Z", re.DOTALL)
 COMMANDS = frozenset({"sh", "console"})
-LANGUAGES = COMMANDS | {"", "text", "toml", "json", "python", "ini", "cfg"}
+LANGUAGES = COMMANDS | {"", "text", "toml", "json", "yaml", "python", "ini"}
 
 
 @dataclass(frozen=True, slots=True)
