@@ -49,7 +49,7 @@ $(CLIENTS)/.installed: tests/clients/package.json
 lint: install  ## check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy vibey tasks
+	$(BIN)/mypy vibey tasks docs/generate
 	$(BIN)/lint-imports
 
 format: install  ## put the code in the house format

@@ -48,9 +48,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (programs / "vibey").chmod(0o755)
     yield place
     environ = environment(tmp_path)
-    for config in tmp_path.rglob("vibey.toml"):
-        follow(f"```sh\nvibey --config '{config}' down\n```", place, environ)
-        embedded.destroy(config.parent / ".vibey")
+    for data in tmp_path.rglob(".vibey"):
+        follow("```sh\nvibey down\n```", data.parent, environ)
+        embedded.destroy(data)
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
