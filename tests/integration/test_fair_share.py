@@ -6,8 +6,6 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from tests.support.wait import until
@@ -16,18 +14,17 @@ from vibey.domain.turn import standing
 from vibey.services import control, fleet
 from vibey.services.audit import audit
 from vibey.services.explain import explain
-from vibey.services.outlook import Outlook
 from vibey.services.replay import replay
 from vibey.services.route import route
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
-from vibey.services.turns import shortlist
 from vibey.settings import Source, settings_of
-from vibey.store.jobs import Group, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
 FAIR = {"fair_share": True}
 
@@ -182,36 +179,18 @@ def test_another_ageing_moves_the_queue(open_bench: Callable[..., Bench], tmp_pa
         assert bench.rows(order) == expected
 
 
-@pytest.mark.parametrize("limit", [3, 10, 1000])
-def test_a_pass_too_small_for_all_takes_those_owed_most(open_bench: Callable[..., Bench], limit: int) -> None:
-    """No group's many jobs keep another's first one out; what is left out comes with a later pass."""
-    bench = open_bench(engine={"a": noop()}, engines=FAIR | {"slots": {"a": 50}})
-    names = [f"p{number}" for number in range(12)]
+def test_all_of_more_projects_than_a_pass_fetches_are_served(
+    open_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With jobs enough of those that come first to keep the slots busy, the others have their turns all the same."""
+    monkeypatch.setattr("vibey.services.route.BATCH", 4)
+    bench = open_bench(engine={"a": noop()}, engines=FAIR)
+    names = [f"p{number}" for number in range(20)]
     _projects(bench, *names)
     for name in names:
-        bench.enqueue(2, project=name)
-    key = "(main projects)"
-
-    def look(connection: Any) -> tuple[Outlook, list[Group]]:
-        from vibey.services.outlook import rules
-        from vibey.services.pools import Trees
-        from vibey.store import jobs
-
-        trees = Trees.load(connection, "main")
-        outlook = Outlook.open(connection, bench.installation, trees, wait=True)
-        groups = jobs.groups(connection, "main")
-        outlook = outlook.with_rules(connection, bench.installation, rules(connection, bench.installation, groups))
-        return outlook.taking_turns(connection, names), groups
-
-    query(bench.url, f"insert into credits (pool, member, credit) values ('{key}', 'p7', 5), ('{key}', 'p1', -5)")
-    outlook, groups = bench.installation.database.run(look)
-    wanted = [Wanted(group.key, 50) for group in groups]
-    listed = shortlist(outlook, groups, wanted, limit)
-    project = {group.key: group.requirement.project for group in groups}
-    assert len(listed) == min(limit, 12)
-    assert sum(each.count for each in listed) <= max(limit, len(listed))
-    assert limit == 1000 or project[listed[0].key] == "p7"
-    assert limit > 11 or "p1" not in {project[each.key] for each in listed}
+        bench.enqueue(30, project=name)
+    assert set(_granted(bench, 100)) == set(names)
+    assert audit(bench.installation).violations == ()
 
 
 def test_enqueueing_waits_while_the_queue_is_reckoned_anew(open_bench: Callable[..., Bench], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ Only then one build message goes out per grant. The Redis lock around it spares 
 same work; when it is lost, the second one waits for the engines' rows and finds the slots taken.
 
 With `fair_share` the jobs are decided by turns of their projects (`vibey.domain.turn`) instead of in queue order, and
-of more groups than a pass takes, those go first whose projects are owed most.
+of more groups than a pass takes, it is drawn by lot which ones go first.
 
 Cost is flat in the depth of the queue: a group without a taker costs one index probe, however many jobs it
 holds; why it waits is written once for the group, and only when the reason changes; first holds are written
