@@ -19,6 +19,8 @@ from vibey.services.route import route
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
 from vibey.settings import Source, settings_of
+from vibey.store import ageing, jobs
+from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,8 +205,6 @@ def test_enqueueing_waits_while_the_queue_is_reckoned_anew(open_bench: Callable[
     enqueues = threading.Thread(target=lambda: made.extend(bench.enqueue(1)))
 
     def hold(connection: Any) -> None:
-        from vibey.store import ageing
-
         assert ageing.change(connection, 60_000)
         enqueues.start()
         blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%job-insert%'"
@@ -215,3 +215,56 @@ def test_enqueueing_waits_while_the_queue_is_reckoned_anew(open_bench: Callable[
     enqueues.join()
     assert len(made) == 1
     assert bench.value("select min(standing) from jobs") > 10**12
+
+
+def test_a_change_of_ageing_waits_for_whoever_is_about_to_move_a_job(
+    open_bench: Callable[..., Bench],
+) -> None:
+    """A pass or a settlement holds rows before it writes them: neither it nor the change is undone for the other."""
+    bench = open_bench(engine={"a": noop()})
+    [job] = bench.enqueue()
+    errors: list[Exception] = []
+
+    def change() -> None:
+        try:
+            with bench.installation.database.begin() as connection:
+                assert ageing.change(connection, 60_000)
+        except Exception as error:  # noqa: BLE001  told by the assertion
+            errors.append(error)
+
+    changes = threading.Thread(target=change)
+    blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%vibey:age-%'"
+    with bench.installation.database.begin() as connection:
+        assert jobs.LOCK.first(connection, id=job) is not None
+        changes.start()
+        until(lambda: bench.value(blocked) == 1, what="the change to wait for the job")
+        assert jobs.CANCEL_QUEUED.run(connection, id=job) == 1
+    changes.join()
+    assert errors == []
+    assert bench.value("select age_ms from installation") == 60_000
+
+
+def test_a_change_of_ageing_may_take_longer_than_other_statements(open_bench: Callable[..., Bench]) -> None:
+    """Breaking it off would leave the queue as it was, after having stopped it, for as often as a worker starts."""
+    bench = open_bench(engine={"a": noop()})
+    timeout = Statement("test-timeout", "this transaction's limit", "show statement_timeout")
+
+    def changed(connection: Any) -> str:
+        assert ageing.change(connection, 60_000)
+        return str(timeout.scalar(connection))
+
+    assert bench.installation.database.run(changed) == "15min"
+    assert bench.installation.database.run(timeout.scalar) == "1min"
+
+
+def test_a_job_retried_by_hand_stands_by_the_ageing_in_force(open_bench: Callable[..., Bench]) -> None:
+    """It ended under another ageing; left standing by that one it would come before, or after, everybody for ever."""
+    bench = open_bench(engine={"a": noop()})
+    for age in (60_000, 0):
+        [early] = bench.enqueue()
+        control.cancel(bench.installation, early)
+        bench.installation.database.run(lambda connection, age=age: ageing.change(connection, age))
+        [urgent] = bench.enqueue(priority=1)
+        control.retry(bench.installation, early)
+        stands = dict(bench.rows(f"select id, standing from jobs where id in ({early}, {urgent})"))
+        assert 0 < stands[early] - stands[urgent] <= (age or 1)
