@@ -11,7 +11,7 @@ from tests.support.installation import Bench, noop
 from tests.support.wait import until
 from vibey.domain.outcome import Success
 from vibey.domain.turn import standing
-from vibey.services import control, fleet
+from vibey.services import control, fleet, modes
 from vibey.services.audit import audit
 from vibey.services.explain import explain
 from vibey.services.replay import replay
@@ -268,3 +268,42 @@ def test_a_job_retried_by_hand_stands_by_the_ageing_in_force(open_bench: Callabl
         control.retry(bench.installation, early)
         stands = dict(bench.rows(f"select id, standing from jobs where id in ({early}, {urgent})"))
         assert 0 < stands[early] - stands[urgent] <= (age or 1)
+
+
+def test_a_pass_keeps_only_what_its_decisions_depend_on(open_bench: Callable[..., Bench]) -> None:
+    """However many projects wait, a grant's record tells of those that took part in it, and can be replayed."""
+    paid = {"cloud": noop("paid")}
+    bench = open_bench(engine={"a": noop()} | paid, engines=FAIR | {"mode": "hybrid", "paid_fallback": "count"})
+    names = [f"p{number}" for number in range(12)]
+    _projects(bench, *names)
+    for name in names[:8]:
+        bench.enqueue(3, project=name)
+    for name in names[8:]:
+        bench.enqueue(3, project=name, priority=-1)
+    _granted(bench, 6)
+    passes = bench.rows("select world, asked from passes order by id")
+    for kept, asked in passes:
+        concerned = {each["project"] for each in asked}
+        assert set(kept["policies"]) == set(kept["caps"]) == concerned
+    assert min(len(asked) for _, asked in passes) == 1
+    kept = passes[-1][0]
+    rivals = {member for pool, member, _ in kept["credits"] if pool == "(main projects)"}
+    assert rivals <= set(names[:8])
+    report = replay(bench.installation)
+    assert report.same == report.replayed > 3
+    assert audit(bench.installation).violations == ()
+
+
+def test_the_rules_of_thousands_of_projects_are_read_once(open_bench: Callable[..., Bench]) -> None:
+    """Every pass asks for those of every project that has a job."""
+    bench = open_bench(engine={"a": noop()})
+    names = [f"p{number}" for number in range(3000)]
+    insert = "insert into projects (name, policy) select 'p' || n, policy from projects, generate_series(0, 2999) n"
+    query(bench.url, insert)
+    resolve, policy = modes.resolve, modes._policy  # noqa: SLF001  (what is remembered shows nowhere else)
+    first = bench.installation.database.run(lambda connection: resolve(connection, bench.installation, names))
+    missed = policy.cache_info().misses
+    again = bench.installation.database.run(lambda connection: resolve(connection, bench.installation, names))
+    assert again == first
+    assert len(again) == 3000
+    assert policy.cache_info().misses == missed
