@@ -15,6 +15,8 @@ import pytest
 from tests.support import trees
 from tests.support.chat_server import ChatServer, Reply
 from tests.support.cli import Cli, write_config
+from tests.support.databases import query
+from tests.support.installation import noop
 from tests.support.wait import until
 from vibey.engines import looking, modelserver
 from vibey.services import fleet
@@ -223,3 +225,14 @@ def _read(descriptor: int) -> bytes:
     except OSError:
         # The other end of a pseudo-terminal is gone.
         return b""
+
+
+def test_rules_that_nobody_can_read_are_told_and_the_rest_is_looked_at(open_bench: Callable[..., Bench]) -> None:
+    """A later version may have written them: the doctor names the project instead of giving up."""
+    bench = open_bench(engine={"a": noop(), "b": noop("paid")})
+    query(bench.url, """insert into projects (name, policy) values ('odd', '{"mode": "both"}')""")
+    found = {each.name: each for each in check(bench.installation)}
+    assert found["project odd"].state is State.FAIL
+    assert "'both'" in found["project odd"].detail
+    assert "paid_fallback" in found
+    assert "beat" in found

@@ -6,28 +6,27 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from tests.support.wait import until
 from vibey.domain.outcome import Success
 from vibey.domain.turn import standing
-from vibey.services import control, fleet
+from vibey.services import control, fleet, modes
 from vibey.services.audit import audit
 from vibey.services.explain import explain
-from vibey.services.outlook import Outlook
 from vibey.services.replay import replay
 from vibey.services.route import route
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
-from vibey.services.turns import shortlist
 from vibey.settings import Source, settings_of
-from vibey.store.jobs import Group, Wanted
+from vibey.store import ageing, jobs
+from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
 FAIR = {"fair_share": True}
 
@@ -182,36 +181,18 @@ def test_another_ageing_moves_the_queue(open_bench: Callable[..., Bench], tmp_pa
         assert bench.rows(order) == expected
 
 
-@pytest.mark.parametrize("limit", [3, 10, 1000])
-def test_a_pass_too_small_for_all_takes_those_owed_most(open_bench: Callable[..., Bench], limit: int) -> None:
-    """No group's many jobs keep another's first one out; what is left out comes with a later pass."""
-    bench = open_bench(engine={"a": noop()}, engines=FAIR | {"slots": {"a": 50}})
-    names = [f"p{number}" for number in range(12)]
+def test_all_of_more_projects_than_a_pass_fetches_are_served(
+    open_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With jobs enough of those that come first to keep the slots busy, the others have their turns all the same."""
+    monkeypatch.setattr("vibey.services.route.BATCH", 4)
+    bench = open_bench(engine={"a": noop()}, engines=FAIR)
+    names = [f"p{number}" for number in range(20)]
     _projects(bench, *names)
     for name in names:
-        bench.enqueue(2, project=name)
-    key = "(main projects)"
-
-    def look(connection: Any) -> tuple[Outlook, list[Group]]:
-        from vibey.services.outlook import rules
-        from vibey.services.pools import Trees
-        from vibey.store import jobs
-
-        trees = Trees.load(connection, "main")
-        outlook = Outlook.open(connection, bench.installation, trees, wait=True)
-        groups = jobs.groups(connection, "main")
-        outlook = outlook.with_rules(connection, bench.installation, rules(connection, bench.installation, groups))
-        return outlook.taking_turns(connection, names), groups
-
-    query(bench.url, f"insert into credits (pool, member, credit) values ('{key}', 'p7', 5), ('{key}', 'p1', -5)")
-    outlook, groups = bench.installation.database.run(look)
-    wanted = [Wanted(group.key, 50) for group in groups]
-    listed = shortlist(outlook, groups, wanted, limit)
-    project = {group.key: group.requirement.project for group in groups}
-    assert len(listed) == min(limit, 12)
-    assert sum(each.count for each in listed) <= max(limit, len(listed))
-    assert limit == 1000 or project[listed[0].key] == "p7"
-    assert limit > 11 or "p1" not in {project[each.key] for each in listed}
+        bench.enqueue(30, project=name)
+    assert set(_granted(bench, 100)) == set(names)
+    assert audit(bench.installation).violations == ()
 
 
 def test_enqueueing_waits_while_the_queue_is_reckoned_anew(open_bench: Callable[..., Bench], tmp_path: Path) -> None:
@@ -224,8 +205,6 @@ def test_enqueueing_waits_while_the_queue_is_reckoned_anew(open_bench: Callable[
     enqueues = threading.Thread(target=lambda: made.extend(bench.enqueue(1)))
 
     def hold(connection: Any) -> None:
-        from vibey.store import ageing
-
         assert ageing.change(connection, 60_000)
         enqueues.start()
         blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%job-insert%'"
@@ -236,3 +215,95 @@ def test_enqueueing_waits_while_the_queue_is_reckoned_anew(open_bench: Callable[
     enqueues.join()
     assert len(made) == 1
     assert bench.value("select min(standing) from jobs") > 10**12
+
+
+def test_a_change_of_ageing_waits_for_whoever_is_about_to_move_a_job(
+    open_bench: Callable[..., Bench],
+) -> None:
+    """A pass or a settlement holds rows before it writes them: neither it nor the change is undone for the other."""
+    bench = open_bench(engine={"a": noop()})
+    [job] = bench.enqueue()
+    errors: list[Exception] = []
+
+    def change() -> None:
+        try:
+            with bench.installation.database.begin() as connection:
+                assert ageing.change(connection, 60_000)
+        except Exception as error:  # noqa: BLE001  told by the assertion
+            errors.append(error)
+
+    changes = threading.Thread(target=change)
+    blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%vibey:age-%'"
+    with bench.installation.database.begin() as connection:
+        assert jobs.LOCK.first(connection, id=job) is not None
+        changes.start()
+        until(lambda: bench.value(blocked) == 1, what="the change to wait for the job")
+        assert jobs.CANCEL_QUEUED.run(connection, id=job) == 1
+    changes.join()
+    assert errors == []
+    assert bench.value("select age_ms from installation") == 60_000
+
+
+def test_a_change_of_ageing_may_take_longer_than_other_statements(open_bench: Callable[..., Bench]) -> None:
+    """Breaking it off would leave the queue as it was, after having stopped it, for as often as a worker starts."""
+    bench = open_bench(engine={"a": noop()})
+    timeout = Statement("test-timeout", "this transaction's limit", "show statement_timeout")
+
+    def changed(connection: Any) -> str:
+        assert ageing.change(connection, 60_000)
+        return str(timeout.scalar(connection))
+
+    assert bench.installation.database.run(changed) == "15min"
+    assert bench.installation.database.run(timeout.scalar) == "1min"
+
+
+def test_a_job_retried_by_hand_stands_by_the_ageing_in_force(open_bench: Callable[..., Bench]) -> None:
+    """It ended under another ageing; left standing by that one it would come before, or after, everybody for ever."""
+    bench = open_bench(engine={"a": noop()})
+    for age in (60_000, 0):
+        [early] = bench.enqueue()
+        control.cancel(bench.installation, early)
+        bench.installation.database.run(lambda connection, age=age: ageing.change(connection, age))
+        [urgent] = bench.enqueue(priority=1)
+        control.retry(bench.installation, early)
+        stands = dict(bench.rows(f"select id, standing from jobs where id in ({early}, {urgent})"))
+        assert 0 < stands[early] - stands[urgent] <= (age or 1)
+
+
+def test_a_pass_keeps_only_what_its_decisions_depend_on(open_bench: Callable[..., Bench]) -> None:
+    """However many projects wait, a grant's record tells of those that took part in it, and can be replayed."""
+    paid = {"cloud": noop("paid")}
+    bench = open_bench(engine={"a": noop()} | paid, engines=FAIR | {"mode": "hybrid", "paid_fallback": "count"})
+    names = [f"p{number}" for number in range(12)]
+    _projects(bench, *names)
+    for name in names[:8]:
+        bench.enqueue(3, project=name)
+    for name in names[8:]:
+        bench.enqueue(3, project=name, priority=-1)
+    _granted(bench, 6)
+    passes = bench.rows("select world, asked from passes order by id")
+    for kept, asked in passes:
+        concerned = {each["project"] for each in asked}
+        assert set(kept["policies"]) == set(kept["caps"]) == concerned
+    assert min(len(asked) for _, asked in passes) == 1
+    kept = passes[-1][0]
+    rivals = {member for pool, member, _ in kept["credits"] if pool == "(main projects)"}
+    assert rivals <= set(names[:8])
+    report = replay(bench.installation)
+    assert report.same == report.replayed > 3
+    assert audit(bench.installation).violations == ()
+
+
+def test_the_rules_of_thousands_of_projects_are_read_once(open_bench: Callable[..., Bench]) -> None:
+    """Every pass asks for those of every project that has a job."""
+    bench = open_bench(engine={"a": noop()})
+    names = [f"p{number}" for number in range(3000)]
+    insert = "insert into projects (name, policy) select 'p' || n, policy from projects, generate_series(0, 2999) n"
+    query(bench.url, insert)
+    resolve, policy = modes.resolve, modes._policy  # noqa: SLF001  (what is remembered shows nowhere else)
+    first = bench.installation.database.run(lambda connection: resolve(connection, bench.installation, names))
+    missed = policy.cache_info().misses
+    again = bench.installation.database.run(lambda connection: resolve(connection, bench.installation, names))
+    assert again == first
+    assert len(again) == 3000
+    assert policy.cache_info().misses == missed

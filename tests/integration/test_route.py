@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.installation import Bench, noop
+from vibey.domain.outcome import Success
+from vibey.services import control
 from vibey.services import route as routing
+from vibey.services.audit import audit
 from vibey.services.enqueue import Order, place_in
+from vibey.services.run import _start
+from vibey.services.settle import Held, settle
 from vibey.services.tick import tick
 
 if TYPE_CHECKING:
@@ -108,6 +113,29 @@ def test_a_group_forgets_why_it_waited_once_it_does_not(open_bench: Callable[...
     bench.staff()
     routing.route(bench.installation, "main")
     assert bench.value("select count(*) from group_states") == 0
+
+
+def test_a_slot_that_changes_hands_writes_nothing_for_those_who_go_on_waiting(open_bench: Callable[..., Bench]) -> None:
+    """Their reason holds on: it is told once, however many groups there are and however many slots are freed."""
+    bench = open_bench(engine={"a": noop()}, engines={"fair_share": True})
+    names = [f"p{number}" for number in range(12)]
+    for name in names:
+        control.new_project(bench.installation, name)
+        bench.enqueue(4, project=name)
+    routing.route(bench.installation, "main")
+    since = bench.rows("select requirement_key, since from group_states")
+    assert len(since) == 12
+    told = bench.value("select count(*) from decisions where run_id is null")
+    for _ in range(3):
+        [(run, token, _)] = bench.live()
+        started = _start(bench.installation, run, token)
+        assert settle(bench.installation, Held.of(started, token), Success()) is not None
+        assert routing.route(bench.installation, "main") == 1
+    assert bench.value("select count(*) from decisions where run_id is null") - told <= 3
+    kept = set(bench.rows("select requirement_key, since from group_states"))
+    assert len(kept) == 12
+    assert len(kept & set(since)) >= 9
+    assert audit(bench.installation).violations == ()
 
 
 def test_two_routers_without_their_lock_never_exceed_slots(open_bench: Callable[..., Bench]) -> None:

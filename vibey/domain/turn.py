@@ -21,6 +21,7 @@ within the group. Everybody's part stays what it would have been.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vibey.domain.backoff import fraction
@@ -109,5 +110,7 @@ def highest(heads: Sequence[tuple[str, int]]) -> list[str]:
     return [name for name, each in heads if each == top]
 
 
+# Each draw among thousands asks for the group of every one of them.
+@lru_cache(maxsize=2**16)
 def _group(project: str) -> str:
     return f"#{fraction(project, RIVALS)}"

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from vibey.coordination import server
-from vibey.domain.errors import ServiceUnavailable
+from vibey.domain.errors import ServiceUnavailable, SettingsError
+from vibey.domain.outcome import one_line
 from vibey.services import fleet
 from vibey.services.fleet import config_of
 from vibey.services.installation import service_urls
@@ -65,7 +66,7 @@ def check(installation: Installation, *, staff: bool = True, waiting: Waiting | 
         yield schema
     yield from _engines(installation, waiting, is_recorded=ready)
     if ready:
-        yield from _fallback(installation, os.environ)
+        yield from _projects(installation, os.environ)
     if ready and staff:
         yield from _workers(installation)
         yield _ticks(installation)
@@ -129,17 +130,20 @@ def engine_check(name: str, health: Health) -> Check:
     return Check(f"engine {name}", State.FAIL, found or trouble, health.fix)
 
 
-def _fallback(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
+def _projects(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Projects whose rules nobody can read, and those whose paid work has no bound."""
     tiers = {engine.tier for engine in installation.settings.engine.values() if engine.enabled}
-    if tiers != {"local", "paid"}:
-        return
-    found = installation.database.statement(projects.every)
-    open_handed = [
-        project.name
-        for project in found
-        if ProjectPolicy.from_json(project.policy).overlaid(environ).paid_fallback == "allow"
-    ]
-    if open_handed:
+    open_handed = []
+    for project in installation.database.statement(projects.every):
+        try:
+            policy = ProjectPolicy.from_json(project.policy).overlaid(environ)
+        except SettingsError as error:
+            detail = f"{one_line(str(error))}; it stays in singleton, without paid exceptions"
+            yield Check(f"project {project.name}", State.FAIL, detail, "correct what is named there")
+            continue
+        if policy.paid_fallback == "allow":
+            open_handed.append(project.name)
+    if open_handed and tiers == {"local", "paid"}:
         detail = (
             f'"allow" in project {", ".join(open_handed)}: without a local engine all work goes to paid ones, uncapped'
         )

@@ -45,6 +45,8 @@ AUTO = "auto"
 DECLARED, MEASURED, FALLBACK = "declared", "measured", "fallback"
 PUT_OFF_SECONDS = 60.0
 HOUR_MS = 3_600_000
+# As many projects as may have jobs at once; with fewer remembered than there are, a pass would remember none.
+REMEMBERED = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ def _variables() -> tuple[str, ...]:
     return tuple(policy_variables(ProjectPolicy).values())
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=REMEMBERED)
 def _policy(
     project: str, stored: str, over: tuple[tuple[str, str], ...]
 ) -> tuple[ProjectPolicy | None, Judge | None, str]:
@@ -203,7 +205,7 @@ def _policy(
     return policy, judge_of(policy), ""
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=REMEMBERED)
 def _recorded(project: str, event: int, data: str) -> Recorded | None:
     """A measurement; one that cannot be read is logged when it is first met."""
     found = measurements.recorded(data)

@@ -1,16 +1,19 @@
 """Record: a pass as it is kept, so that each of its decisions can be explained and replayed.
 
 What decisions of one pass have in common is kept once: the world they were made on, the requirements they are about,
-and the classes of pools they drew from. A decision names its requirement and its classes by their places in those
+and the classes of pools they drew from. Of the projects that had jobs only those that a decision is about are kept: a
+pass looks at all, and grants few. A decision names its requirement and its classes by their places in those
 lists. A step of a stored trace is [class, credits before, chosen, turn]; with its class it is one of `trace_json`'s.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.snapshot import requirement_json, trace_json, world_json
+from vibey.domain.turn import is_turn
 from vibey.services.wording import HELD
 from vibey.store.decisions import Recorded
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from vibey.domain.decide import Assign, World
     from vibey.domain.requirement import Requirement
+    from vibey.domain.selection import CreditKey
 
 HOLD, WAIT = "hold", "wait"
 # A step of `trace_json` begins with what is the class's: pool, better classes, label, members, shares.
@@ -34,12 +38,15 @@ class Record:
         self._rows: list[str] = []
         self._asked: dict[str, int] = {}
         self._classes: dict[str, int] = {}
+        self._projects: set[str] = set()
+        self._rivals: set[CreditKey] = set()
         # The same object comes again and again, and its text is dear.
         self._places: dict[int, int] = {}
 
     def assignment(self, decision: Assign, row: Mapping[str, Any]) -> None:
         """Add an assignment, with what else is to be written for it."""
         # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
+        self._rivals.update((step.pool, name) for step in decision.turn for name in step.members)
         trace = trace_json(decision)
         trace["steps"] = [self._step(step) for step in trace["steps"]]
         self._add({**row, "asked": self._place(decision.request.requirement), "trace": trace})
@@ -53,10 +60,22 @@ class Record:
         """The record as the store writes it."""
         return Recorded(
             pool=self._world.pool.key,
-            world=json.dumps(world_json(self._world)),
+            world=json.dumps(world_json(self._concerned())),
             asked=f"[{','.join(self._asked)}]",
             classes=f"[{','.join(self._classes)}]",
             rows=self._rows,
+        )
+
+    def _concerned(self) -> World:
+        """The world, as far as the decisions depend on it."""
+        world, projects = self._world, self._projects
+        drawn_on = {world.purse(name) for name in projects}
+        return replace(
+            world,
+            credits={key: value for key, value in world.credits.items() if not is_turn(key[0]) or key in self._rivals},
+            policies={name: each for name, each in world.policies.items() if name in projects},
+            purses={name: each for name, each in world.purses.items() if name in projects},
+            caps={name: left for name, left in world.caps.items() if name in drawn_on},
         )
 
     def _add(self, row: dict[str, Any]) -> None:
@@ -65,6 +84,7 @@ class Record:
     def _place(self, requirement: Requirement) -> int:
         place = self._places.get(id(requirement))
         if place is None:
+            self._projects.add(requirement.project)
             text = json.dumps(requirement_json(requirement))
             place = self._places[id(requirement)] = self._asked.setdefault(text, len(self._asked))
         return place

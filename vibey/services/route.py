@@ -12,7 +12,7 @@ Only then one build message goes out per grant. The Redis lock around it spares 
 same work; when it is lost, the second one waits for the engines' rows and finds the slots taken.
 
 With `fair_share` the jobs are decided by turns of their projects (`vibey.domain.turn`) instead of in queue order, and
-of more groups than a pass takes, those go first whose projects are owed most.
+of more groups than a pass takes, it is drawn by lot which ones go first.
 
 Cost is flat in the depth of the queue: a group without a taker costs one index probe, however many jobs it
 holds; why it waits is written once for the group, and only when the reason changes; first holds are written
@@ -142,18 +142,20 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     waiting = _waiting(prospects, groups)
     granted: tuple[Granted, ...] = ()
     spans: tuple[Span, ...] = ()
+    chosen_of: dict[int, int] = {}
     wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
     if wanted:
         if installation.settings.engines.fair_share:
             outlook = outlook.taking_turns(connection, _projects(groups, wanted))
         listed = turns.shortlist(outlook, groups, wanted, BATCH)
         chosen, asked = jobs.heads(connection, pool, listed, BATCH)
-        granted, spans = _grant(connection, installation, outlook, groups, chosen, waiting, began_ns)
+        chosen_of = {head.job_id: head.key for head in chosen}
+        granted, spans, outlook = _grant(connection, installation, outlook, groups, chosen, waiting, began_ns)
         again = again or (asked is not None and (asked >= BATCH or len(granted) < asked)) or listed != wanted
     if waiting and not granted:
         decisions.record(connection, _record(outlook, groups, waiting).kept())
-    cleared = [group.key for group in groups if group.reason is not None and prospects[group.key].waiting is None]
-    decisions.note_groups(connection, pool, waiting, cleared)
+    served = {chosen_of[run.job_id] for run in granted}
+    decisions.note_groups(connection, pool, waiting, _cleared(outlook, prospects, groups, served))
     return Passed(granted, again, spans=spans)
 
 
@@ -179,14 +181,17 @@ def _grant(
     chosen: Sequence[jobs.Head],
     waiting: dict[int, str],
     began_ns: int,
-) -> tuple[tuple[Granted, ...], tuple[Span, ...]]:
-    """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
+) -> tuple[tuple[Granted, ...], tuple[Span, ...], Outlook]:
+    """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait.
+
+    Returns the runs, their spans, and the outlook that they leave.
+    """
     requirements = {group.key: group.requirement for group in groups}
     requests = [_request(head, requirements[head.key]) for head in chosen]
     outlook = outlook.recalling(connection, requests)
     assigned = turns.assigned(outlook, requests, chosen)
     if not assigned:
-        return (), ()
+        return (), (), outlook
     spans = grants.spans(assigned, chosen, began_ns)
     written = grants.written(outlook, assigned, _record(outlook, groups, waiting), spans)
     session_s = installation.settings.engines.session_ttl_seconds
@@ -199,7 +204,7 @@ def _grant(
         if span := spans.get(row.job_id):
             span.note({"vibey.run_id": row.id})
     told = tuple(spans[row.job_id] for row in made if row.job_id in spans)
-    return tuple(grants.granted(row, by_job[row.job_id]) for row in made), told
+    return tuple(grants.granted(row, by_job[row.job_id]) for row in made), told, outlook.after(assigned)
 
 
 def _request(head: jobs.Head, requirement: Requirement) -> Request:
@@ -227,6 +232,24 @@ def _waiting(prospects: dict[int, Prospect], groups: Sequence[jobs.Group]) -> di
     """Why groups wait of which that was not known yet."""
     found = {group.key: prospects[group.key].waiting for group in groups}
     return {group.key: reason for group in groups if (reason := found[group.key]) and reason != group.reason}
+
+
+def _cleared(
+    outlook: Outlook, prospects: dict[int, Prospect], groups: Sequence[jobs.Group], served: set[int]
+) -> list[int]:
+    """The groups whose reason to wait is over.
+
+    A group for which it holds again, now that others' jobs have taken what was free, has waited for it all along.
+    Otherwise each slot that is freed would have the reason of every group forgotten, and written anew.
+    """
+    over = [group for group in groups if group.reason is not None and prospects[group.key].waiting is None]
+    if not served:
+        return [group.key for group in over]
+    return [
+        group.key
+        for group in over
+        if group.key in served or outlook.prospect(group.requirement).waiting != group.reason
+    ]
 
 
 def _record(outlook: Outlook, groups: Sequence[jobs.Group], waiting: dict[int, str]) -> Record:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from vibey.domain.backoff import fraction
 from vibey.domain.decide import Assign, decide_all
 from vibey.domain.fairness import Queued, decide_fairly
-from vibey.domain.turn import level, turns_key
+from vibey.domain.turn import level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,23 +19,28 @@ if TYPE_CHECKING:
     from vibey.services.outlook import Outlook
     from vibey.store.jobs import Group, Head, Wanted
 
+LOTS = 2**31
+
 
 def shortlist(outlook: Outlook, groups: Sequence[Group], wanted: Sequence[Wanted], limit: int) -> list[Wanted]:
     """What to fetch of what is wanted, at most about `limit` jobs, so that no project's many keep out another's few.
 
-    The groups that come first are those whose first job has the highest level, then those whose project is owed most.
+    The groups that come first are those whose first job has the highest level, then each project's first, then each
+    one's second, and so on. Who comes first of these is drawn by lot, anew for each pass: whoever is left out neither
+    gains nor owes, so by what they are owed the same projects could be left out for ever.
     """
     if outlook.age_ms is None or sum(each.count for each in wanted) <= limit:
         return list(wanted)
     by_key = {group.key: group for group in groups}
-    credits, key = outlook.world.credits, turns_key(outlook.world.pool.key)
-
-    def rank(each: Wanted) -> tuple[int, int, int]:
+    before: Counter[str] = Counter()
+    ranked = []
+    for each in sorted(wanted, key=lambda each: by_key[each.key].standing):
         group = by_key[each.key]
-        owed = credits.get((key, group.requirement.project), 0)
-        return -_level(outlook, group.standing), -owed, group.standing
-
-    first = sorted(wanted, key=rank)[:limit]
+        project = group.requirement.project
+        lot = fraction(f"{project}:{outlook.now_ms}", LOTS)
+        ranked.append((-_level(outlook, group.standing), before[project], lot, each.key, each))
+        before[project] += 1
+    first = [each for *_, each in sorted(ranked, key=itemgetter(0, 1, 2, 3))[:limit]]
     return [replace(each, count=min(each.count, max(1, limit // len(first)))) for each in first]
 
 

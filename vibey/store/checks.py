@@ -191,13 +191,20 @@ ZERO = Statement(
     "pools whose credits do not sum to zero",
     "select pool, sum(credit) as total from credits group by pool having sum(credit) <> 0 order by 1 limit %(limit)s",
 )
-_MOVES = """with moves as (
-         select d.id, drawn.class ->> 0 as pool, m.member, (drawn.class -> 4 ->> (m.n - 1)::int)::bigint as share,
-                (step -> 1 ->> (m.n - 1)::int)::bigint as before, m.member = step ->> 2 as chosen
-         from decisions d join passes p on p.id = d.pass_id
+# Each pass's classes are taken apart once: one of many members is dear to look into for every member anew.
+_MOVES = """with offered as materialized (
+         select p.id as pass_id, drawn.place - 1 as place, drawn.class ->> 0 as pool, m.n, m.member, m.share::bigint
+         from passes p
+         cross join lateral jsonb_array_elements(p.classes) with ordinality drawn(class, place)
+         cross join lateral rows from (
+           jsonb_array_elements_text(drawn.class -> 3), jsonb_array_elements_text(drawn.class -> 4)
+         ) with ordinality m(member, share, n)),
+       moves as (
+         select d.id, o.pool, o.member, o.share, b.before::bigint, o.member = step ->> 2 as chosen
+         from decisions d
          cross join lateral jsonb_array_elements(d.trace -> 'steps') step
-         cross join lateral (select p.classes -> (step ->> 0)::int as class) drawn
-         cross join lateral jsonb_array_elements_text(drawn.class -> 3) with ordinality m(member, n))"""
+         cross join lateral jsonb_array_elements_text(step -> 1) with ordinality b(before, n)
+         join offered o on o.pass_id = d.pass_id and o.place = (step ->> 0)::int and o.n = b.n)"""
 CREDITS = Statement(
     "audit-credits",
     "credits that are not the shares ever offered less the picks",

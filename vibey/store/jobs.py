@@ -186,14 +186,16 @@ REQUEST_CANCEL = Statement(
 )
 RETRY = Statement(
     "job-retry",
-    "queue a locked, ended job again with fresh attempts",
-    """update jobs set state = 'queued', ended_at = null, attempt = 0, refunds = 0, handoffs = 0,
-              avoided = '{}', affinity = null, effort_now = %(effort)s, requirement_key = %(key)s,
+    "queue a locked, ended job again with fresh attempts, standing where the ageing now in force has it",
+    f"""update jobs set state = 'queued', ended_at = null, attempt = 0, refunds = 0, handoffs = 0,
+              avoided = '{{}}', affinity = null, effort_now = %(effort)s, requirement_key = %(key)s,
+              standing = {STANDING},
               not_before = null, due_at = clock_timestamp(), held_at = null, deadline_at = null,
               cancel_requested_at = null, result = null,
               tell_after = case when task_id is not null then clock_timestamp() end,
               reason = 'retried by hand'
-       where id = %(id)s and state in ('failed', 'cancelled')""",
+       from (select age_ms from installation) i
+       where id = %(id)s and state in ('failed', 'cancelled')""",  # noqa: S608  (made of constants)
 )
 
 
