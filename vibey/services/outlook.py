@@ -13,10 +13,9 @@ from vibey.services.pools import Trees
 from vibey.store import ageing, cap, engines, fleet, rotation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
-    from vibey.domain.assessment import Survey
     from vibey.domain.decide import Assign
     from vibey.domain.offer import Policy
     from vibey.domain.requirement import Requirement
@@ -134,10 +133,16 @@ class Outlook:
         """The rules this requirement's jobs are decided by."""
         return self.world.policy(requirement.project)
 
-    def prospect(self, requirement: Requirement) -> Prospect:
-        """What jobs of this requirement can look forward to."""
-        surveyed: Survey = self.world.survey(requirement)
-        return prospect(surveyed, self.world, Request(0, 1, requirement))
+    def prospects(self, requirements: Iterable[Requirement]) -> Iterator[Prospect]:
+        """What jobs of each requirement can look forward to. Those that ask alike under like rules are judged once."""
+        known: dict[tuple[object, ...], Prospect] = {}
+        for asked in requirements:
+            left = self.world.caps.get(self.world.purse(asked.project))
+            alike = (asked.effort, asked.capabilities, asked.excluded, asked.avoided, self.policy(asked), left)
+            found = known.get(alike)
+            if found is None:
+                found = known[alike] = prospect(self.world.survey(asked), self.world, Request(0, 1, asked))
+            yield found
 
 
 def rules(connection: Connection, installation: Installation, groups: Sequence[jobs.Group]) -> dict[str, Resolved]:

@@ -137,7 +137,7 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     if stale:
         return Passed(stale=stale)
     outlook = outlook.with_rules(connection, installation, resolved)
-    prospects = {group.key: outlook.prospect(group.requirement) for group in groups}
+    prospects = _prospects(outlook, groups)
     again = _hold(connection, pool, outlook, prospects, groups)
     waiting = _waiting(prospects, groups)
     granted: tuple[Granted, ...] = ()
@@ -151,7 +151,9 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
         chosen, asked = jobs.heads(connection, pool, listed, BATCH)
         chosen_of = {head.job_id: head.key for head in chosen}
         granted, spans, outlook = _grant(connection, installation, outlook, groups, chosen, waiting, began_ns)
-        again = again or (asked is not None and (asked >= BATCH or len(granted) < asked)) or listed != wanted
+        # Of those decided here none is left that could be granted; only of others another pass may find some.
+        unseen = asked is not None and (asked >= BATCH or len(chosen) < asked)
+        again = again or unseen or (listed != wanted and bool(granted))
     if waiting and not granted:
         decisions.record(connection, _record(outlook, groups, waiting).kept())
     served = {chosen_of[run.job_id] for run in granted}
@@ -243,13 +245,14 @@ def _cleared(
     Otherwise each slot that is freed would have the reason of every group forgotten, and written anew.
     """
     over = [group for group in groups if group.reason is not None and prospects[group.key].waiting is None]
-    if not served:
-        return [group.key for group in over]
-    return [
-        group.key
-        for group in over
-        if group.key in served or outlook.prospect(group.requirement).waiting != group.reason
-    ]
+    now = _prospects(outlook, over) if served else prospects
+    return [group.key for group in over if group.key in served or now[group.key].waiting != group.reason]
+
+
+def _prospects(outlook: Outlook, groups: Sequence[jobs.Group]) -> dict[int, Prospect]:
+    """What each group's jobs can look forward to."""
+    seen = outlook.prospects(group.requirement for group in groups)
+    return {group.key: found for group, found in zip(groups, seen, strict=True)}
 
 
 def _record(outlook: Outlook, groups: Sequence[jobs.Group], waiting: dict[int, str]) -> Record:
