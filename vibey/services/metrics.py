@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.decide import Request, prospect
-from vibey.domain.effort import Effort
 from vibey.domain.engine import Phase
 from vibey.domain.offer import Offer, offer
-from vibey.domain.requirement import Requirement
 from vibey.domain.settlement import JobState
 from vibey.services import families
 from vibey.services.outlook import Outlook
@@ -25,6 +23,7 @@ from vibey.services.pools import Trees
 from vibey.services.purse import purses
 from vibey.store import fleet, metrics, projects, tallies, views
 from vibey.store.engines import circuit_of
+from vibey.store.jobs import requirement_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -187,14 +186,7 @@ def _fronts(connection: Connection, installation: Installation, owned: Mapping[s
 
 
 def _front(row: Row[Any], world: World) -> _Front:
-    requirement = Requirement(
-        pool=row.pool,
-        project=row.project,
-        effort=Effort(row.effort_now),
-        capabilities=frozenset(row.capabilities),
-        excluded=frozenset(row.excluded),
-        avoided=frozenset(row.avoided),
-    )
+    requirement = requirement_of(row)
     request, policy = Request(row.id, 1, requirement), world.policy(row.project)
     surveyed = world.survey(requirement)
     hoped = offer(surveyed, policy, replace(world.load(request, surveyed), full=frozenset()))

@@ -5,15 +5,15 @@ One reading of what is known to come serves all the jobs of a pool; `vibey.servi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.decide import Request
-from vibey.domain.effort import Effort
-from vibey.domain.requirement import Requirement, conversation
+from vibey.domain.requirement import conversation
 from vibey.services import forecast
 from vibey.services.wording import instant
 from vibey.store import engines
+from vibey.store.jobs import requirement_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,15 +40,7 @@ TOO_LATE = "its deadline comes before any start that is known"
 
 def asked(job: Row[Any]) -> Request:
     """The job as the router will see it."""
-    requirement = Requirement(
-        pool=job.pool,
-        project=job.project,
-        effort=Effort(job.effort_now),
-        capabilities=frozenset(job.capabilities),
-        excluded=frozenset(job.excluded),
-        avoided=frozenset(job.avoided),
-        affinity=job.affinity,
-    )
+    requirement = replace(requirement_of(job), affinity=job.affinity)
     waited_ms = 0 if job.held_at is None else int((job.now - job.held_at).total_seconds() * 1000)
     session = conversation(job.project, job.session)
     return Request(job.id, job.attempt + 1, requirement, max(0, waited_ms), session)

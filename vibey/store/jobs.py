@@ -70,7 +70,7 @@ GROUPS = Statement(
                  and requirement_key = keys.key) as held_ms
        from keys
        cross join lateral (
-         select requirement_key, project_id, effort_now, capabilities, excluded, avoided, standing
+         select requirement_key, project_id, pool, effort_now, capabilities, excluded, avoided, standing
          from jobs where pool = %(pool)s and state = 'queued' and not_before is null
            and requirement_key = keys.key
          order by standing, id limit 1) head
@@ -295,19 +295,24 @@ def with_keys(connection: Connection, keys: Sequence[tuple[int, str]]) -> dict[t
     return {(row.project_id, row.idempotency_key): row.id for row in found}
 
 
+def requirement_of(row: Row[Any]) -> Requirement:
+    """What the next attempt of a job asks, as all of its group do; `row` has the job's columns, and `project`."""
+    return Requirement(
+        pool=row.pool,
+        project=row.project,
+        effort=Effort(row.effort_now),
+        capabilities=frozenset(row.capabilities),
+        excluded=frozenset(row.excluded),
+        avoided=frozenset(row.avoided),
+    )
+
+
 def groups(connection: Connection, pool: str) -> list[Group]:
     """Every group of due jobs of a pool, with its requirement."""
     return [
         Group(
             row.requirement_key,
-            Requirement(
-                pool=pool,
-                project=row.project,
-                effort=Effort(row.effort_now),
-                capabilities=frozenset(row.capabilities),
-                excluded=frozenset(row.excluded),
-                avoided=frozenset(row.avoided),
-            ),
+            requirement_of(row),
             row.standing,
             row.group_reason,
             row.unheld,
