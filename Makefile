@@ -61,7 +61,7 @@ docs: $(VENV)/.docs  ## make a site of docs/ in build/site; a warning, a broken 
 	@echo "open $(CURDIR)/build/site/index.html"
 
 $(VENV)/.docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 bench: install  ## measure against the bars, and against peers on the same services

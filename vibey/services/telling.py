@@ -92,7 +92,8 @@ def grounds(question: Question, answer: Assign) -> View:
 
 
 def _because(question: Question, answer: Assign, found: View) -> str:
-    left = f"{found['cap_left']} paid units were left, and this took one"
+    units = found["cap_left"]
+    left = "this took the day's last paid unit" if units == 1 else f"{units} paid units were left, and this took one"
     if answer.why is Why.OVERFLOW:
         held = f"it had been held {found['waited_seconds']:g} s of {found['threshold_seconds']:g} s"
         return f"every local slot it may use was in use, and {held}; {left}"
