@@ -114,6 +114,15 @@ def test_the_job_page_explains_and_lists_runs(site: Site) -> None:
         assert each["detail"].partition("; so far")[0] in page.text
 
 
+def test_the_job_page_names_the_call_as_its_caller_knows_it(site: Site) -> None:
+    """The task id of a routed call, as `vibey job` says it; another job has none."""
+    routed, other = site.bench.enqueue(2)
+    query(site.bench.url, f"update jobs set task_id = 'a-call' where id = {routed}")
+    assert site.vibey("job", routed, "--json").json["task_id"] == "a-call"
+    assert "Task id a-call" in site.look(f"/job/{routed}").text
+    assert "Task id" not in site.look(f"/job/{other}").text
+
+
 def test_the_cap_page_shows_every_unit_with_its_evidence(site: Site) -> None:
     """A row for each unit of today: which job took it, why, and what was left; a unit given back says so."""
     jobs = _busy(site)

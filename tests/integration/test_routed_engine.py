@@ -79,6 +79,26 @@ def test_any_engine_with_an_app_takes_calls_beside_its_own_jobs(run: Run) -> Non
     assert "routed-tasks" in equipped(other).describe().capabilities
 
 
+def test_a_project_whose_broker_is_our_redis_is_given_its_address(
+    run: Run, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One server for both, by the same address: the variable that the engine names passes all the same."""
+    monkeypatch.setenv("VIBEY_REDIS_URL", redis_url)
+    assert run(call("bookshop.tasks.hurry")) == Success({"celery": "SUCCESS", "returned": "'in time'"})
+
+
+def test_the_body_finds_a_configuration_named_relatively(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is another than the worker's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VIBEY_CONFIG", "vibey.toml")
+    outcome = run(call("bookshop.tasks.tell"))
+    assert isinstance(outcome, Success)
+    assert outcome.result is not None
+    assert f"'config': '{tmp_path / 'vibey.toml'}'" in outcome.result["returned"]
+
+
 @pytest.mark.parametrize("task", ["bookshop.tasks.unheard", "bookshop.tasks.add"])
 def test_a_task_that_is_not_the_apps_to_route_is_handed_off(run: Run, task: str) -> None:
     """Unknown, or known and not routed: another engine's app may know better, and this one runs nothing else."""

@@ -46,7 +46,8 @@ class ChildProgram:
 
     def check(self) -> Health:
         """Whether the object can be imported, tried in a process of its own: an import may have effects."""
-        fix = f"correct engine.{self.config.name}.{self.key}, or install the package it is in"
+        table = f"engine.{self.config.name}"
+        fix = f"correct {table}.{self.key}, install the package it is in, or name the variables it needs in {table}.env"
         try:
             tried = subprocess.run(
                 program(self.module, "--check", self.dotted),

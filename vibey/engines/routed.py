@@ -113,10 +113,15 @@ def tell(config: EngineConfig, endings: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def _program(config: EngineConfig, app: str, module: str) -> ChildProgram:
-    """A routed task is the operator's own code and a producer: it must find this installation, as its worker does."""
+    """A routed task is the operator's own code and a producer: it must find this installation, as its worker does.
+
+    So our services' addresses are no secret to it: a variable the engine names passes even if it holds one.
+    """
     passed = {name: os.environ[name] for name in SERVICE_VARIABLES if os.environ.get(name)}
-    if CONFIG_VARIABLE not in passed and Path("vibey.toml").exists():
-        passed[CONFIG_VARIABLE] = str(Path("vibey.toml").absolute())
+    passed.update({name: os.environ[name] for name in config.env if os.environ.get(name) in passed.values()})
+    file = Path(passed.get(CONFIG_VARIABLE, "vibey.toml"))
+    if CONFIG_VARIABLE in passed or file.exists():
+        passed[CONFIG_VARIABLE] = str(file.absolute())
     return ChildProgram(config, "app", module, app, passed)
 
 

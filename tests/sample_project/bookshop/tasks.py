@@ -181,4 +181,5 @@ def tell(self: Any) -> dict[str, Any]:
         "effort": run.effort,
         "session": run.session,
         "project": run.project,
+        "config": os.environ.get("VIBEY_CONFIG"),
     }
