@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.cli import Cli, write_config
 from tests.support.commandline import CommandLine
+from vibey import Vibey
+from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.processes import free_port
 
 if TYPE_CHECKING:
@@ -117,6 +119,18 @@ def test_embedded_servers_never_started_point_to_up(tmp_path: Path) -> None:
     said = Cli(write_config(tmp_path / "vibey.toml", {}))("status")
     assert said.code == 4
     assert said.complaint.endswith("run: vibey up")
+
+
+def test_a_program_that_finds_no_configuration_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder without a file, and with no variable that names one, nothing has to be started but found."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("VIBEY_CONFIG", "VIBEY_DATABASE_URL", "VIBEY_REDIS_URL", "VIBEY_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with (
+        pytest.raises(ServiceUnavailable, match=r"no vibey\.toml.*\$VIBEY_CONFIG, or run: vibey up$"),
+        Vibey() as vibey,
+    ):
+        vibey.enqueue({})
 
 
 def test_a_missing_schema_names_the_command(empty_database_url: str, redis_url: str, tmp_path: Path) -> None:

@@ -52,6 +52,26 @@ def test_groups_and_counts_add_up(bench: Bench) -> None:
     assert [each["job_id"] for each in found["jobs"]] == [*_of_priority(bench, 3), *jobs[1:]]
 
 
+def test_a_spent_cap_is_told_only_to_jobs_it_keeps_from_something(open_bench: Callable[..., Bench]) -> None:
+    """A job that no paid engine may serve, by name or by what it needs, is not sent to wait for midnight."""
+    rules = {"mode": "hybrid", "overflow_after_seconds": 600, "paid_daily_cap": 0}
+    bench = open_bench(engine={"l": noop(capabilities=["web"]), "p": noop("paid")}, engines=rules)
+    bench.enqueue(1)
+    (capped,), (barred,), (needy,) = (
+        bench.enqueue(1),
+        bench.enqueue(1, exclude=("p",)),
+        bench.enqueue(1, capabilities=("web",)),
+    )
+    route(bench.installation, "main")
+    for told in (
+        {each["job_id"]: each["reason"] for each in queue(bench.installation, QueuePage())["jobs"]},
+        {each["job_id"]: each["reason"] for each in views.jobs(bench.installation)["jobs"]},
+        {job: views.job(bench.installation, job)["reason"] for job in (capped, barred, needy)},
+    ):
+        assert told[capped].startswith("every engine that may serve it is full, and the paid cap of 0 for ")
+        assert told[barred] == told[needy] == "every engine that may serve it is full"
+
+
 def _of_priority(bench: Bench, priority: int) -> list[int]:
     return [row[0] for row in bench.rows(f"select id from jobs where priority = {priority} order by id")]
 

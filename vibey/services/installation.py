@@ -114,9 +114,10 @@ def service_urls(settings: Settings) -> embedded.Services:
         return configured
     found = embedded.locate(settings.data_dir)
     if found is None:
-        raise ServiceUnavailable(
-            "Postgres", f"no server has been set up under {_shown(settings.data_dir)}", "run: vibey up"
-        )
+        missing, fix = f"no server has been set up under {_shown(settings.data_dir)}", "run: vibey up"
+        if settings.path is None:
+            missing, fix = f"{missing}, and there is no vibey.toml", f"name the file in $VIBEY_CONFIG, or {fix}"
+        raise ServiceUnavailable("Postgres", missing, fix)
     return _mixed(configured, found)
 
 

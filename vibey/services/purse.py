@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vibey.services import modes
-from vibey.store import cap
+from vibey.store import cap, fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import date
 
     from vibey.services.installation import Installation
@@ -22,17 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Purse:
-    """A project's rules, and of its cap (its own or, by scope, the installation's) the units used on `day`."""
+    """A project's rules, and of its cap (its own or, by scope, the installation's) the units used on `day`.
+
+    `paid` are the engines that units are spent on, with their capabilities.
+    """
 
     resolved: Resolved
     limit: int
     used: int
     day: date
+    paid: Mapping[str, frozenset[str]]
 
     @property
     def remaining(self) -> int:
         """Units left today; 0 where a cap was lowered below what had been used."""
         return max(0, self.limit - self.used)
+
+    def concerns(self, excluded: Iterable[str], capabilities: Iterable[str]) -> bool:
+        """Whether a unit could help a job that excludes these engines and needs these capabilities."""
+        barred, needed = frozenset(excluded), frozenset(capabilities)
+        return any(name not in barred and needed <= able for name, able in self.paid.items())
 
     def to_json(self) -> dict[str, Any]:
         """As views show it."""
@@ -56,9 +65,10 @@ def purses(
         return {}
     found = modes.resolve(connection, installation, projects, environ)
     day = cap.today(connection)
+    paid = fleet.paid_engines(connection)
     settings = installation.settings.engines
     if settings.paid_daily_cap_scope == "installation":
         used = sum(cap.used(connection, day).values())
-        return {name: Purse(each, settings.paid_daily_cap, used, day) for name, each in found.items()}
+        return {name: Purse(each, settings.paid_daily_cap, used, day, paid) for name, each in found.items()}
     by_project = cap.used(connection, day, list(found))
-    return {name: Purse(each, each.policy.cap, by_project.get(name, 0), day) for name, each in found.items()}
+    return {name: Purse(each, each.policy.cap, by_project.get(name, 0), day, paid) for name, each in found.items()}

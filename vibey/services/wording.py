@@ -37,8 +37,8 @@ def instant(value: datetime | None) -> str | None:
 def reason_of(job: Row[Any], purse: Purse | None) -> str:
     """Why a job is where it is.
 
-    The row carries the job's columns, its group's state as `group_reason`, and as `looked_at` whether a tick has come
-    since it was due. `purse` is its project's; it may be None for a job that is not queued.
+    The row carries the job's columns, what it asks among them, its group's state as `group_reason`, and as `looked_at`
+    whether a tick has come since it was due. `purse` is its project's; it may be None for a job that is not queued.
     """
     if job.state == JobState.QUEUED:
         return _queued(job, purse)
@@ -71,7 +71,8 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
         return _held(job, purse)
     if reason == WaitReason.CAP_SPENT:
         return f"no local engine may serve it now, and {_spent(purse)}"
-    if reason == WaitReason.SLOTS_FULL and purse.resolved.policy.mode is Mode.HYBRID and not purse.remaining:
+    capped = purse.resolved.policy.mode is Mode.HYBRID and not purse.remaining
+    if reason == WaitReason.SLOTS_FULL and capped and purse.concerns(job.excluded, job.capabilities):
         return f"{known}, and {_spent(purse)}"
     return known
 

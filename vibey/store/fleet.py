@@ -64,6 +64,11 @@ POOLS = Statement(
        order by name, kind desc""",
     prepared=True,
 )
+PAID = Statement(
+    "fleet-paid",
+    "paid engines in use, with their capabilities",
+    "select name, capabilities from engines where configured and enabled and tier = 'paid' order by name",
+)
 ENGINE_NAMES = Statement(
     "fleet-engine-names",
     "names of configured engines",
@@ -178,6 +183,11 @@ def pools(connection: Connection) -> tuple[dict[str, dict[str, Any]], dict[str, 
 def engine_names(connection: Connection) -> dict[str, frozenset[str]]:
     """Configured engines in declared order, with their capabilities."""
     return {row.name: frozenset(row.capabilities) for row in ENGINE_NAMES.all(connection)}
+
+
+def paid_engines(connection: Connection) -> dict[str, frozenset[str]]:
+    """Paid engines that are in use, with their capabilities."""
+    return {row.name: frozenset(row.capabilities) for row in PAID.all(connection)}
 
 
 def workers(connection: Connection) -> list[Row[Any]]:

@@ -14,7 +14,8 @@ JOBS = Statement(
     "view-jobs",
     "the newest jobs that fit a filter; `open` lets the index on open jobs serve a state that is not an end",
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
-              j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, g.reason as group_reason,
+              j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.capabilities, j.excluded,
+              g.reason as group_reason,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
               extract(epoch from coalesce(j.ended_at, clock_timestamp()) - j.created_at)::float as age_seconds
        from jobs j join projects p on p.id = j.project_id
