@@ -83,6 +83,14 @@ def test_a_wish_that_is_neither_yes_nor_no_is_refused_at_the_start(make_site: Ca
     assert "FLOWER_VIBEY_ACTIONS" in _said_at_start(make_site(FLOWER_VIBEY_ACTIONS="perhaps"))
 
 
+@pytest.mark.parametrize("login", ["", "alice", "alice:", ":secret", "alice:se:cret,"])
+def test_a_login_that_asks_for_nothing_is_refused_at_the_start(make_site: Callable[..., Site], login: str) -> None:
+    """A variable that is set and empty is no login, and none of several may be empty; its words are not repeated."""
+    said = _said_at_start(make_site(FLOWER_BASIC_AUTH=login))
+    assert re.search(r"vibey: FLOWER_BASIC_AUTH .* is not user:password", said)
+    assert "secret" not in said
+
+
 @pytest.mark.parametrize("login", [{"basic_auth": ["a:b"]}, {"auth": "a@example.com"}])
 def test_with_a_login_any_address_will_do(login: dict[str, Any]) -> None:
     """Where Flower asks who you are, where it listens is the operator's choice."""

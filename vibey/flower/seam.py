@@ -12,8 +12,8 @@ template loader that knows our templates beside Flower's, and puts our entries i
 reads. `tasks` names the configuration file in Flower's variable `FLOWER_CONF`, unless that, or a `flowerconfig.py` in
 the working folder, names another. One of your own keeps the pages by importing from ours.
 
-What is refused at the start, once every option is known: an address that others can reach without a login, and
-Flower's API without one. tornado calls back when all options are parsed; nothing listens before.
+What is refused at the start, once every option is known: an address that others can reach without a login, Flower's
+API without one, and a basic login that is empty. tornado calls back when all options are parsed; nothing listens before.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes m
         actions_wished()
     except ValueError as error:
         raise SystemExit(f"vibey: {ACTIONS_VARIABLE}: {error}; say true or false") from None
+    if not all(is_credential(each) for each in options.basic_auth or ()):
+        raise SystemExit(
+            "vibey: FLOWER_BASIC_AUTH (--basic-auth) is not user:password, both not empty and without a comma; "
+            "an empty login would let everybody in: correct it, or leave it out"
+        )
     if has_login(options):
         return
     remedy = "keep it on 127.0.0.1, or set FLOWER_BASIC_AUTH=user:password"
@@ -93,6 +98,12 @@ def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes m
         raise SystemExit(f"vibey: Flower would listen on {options.address!r} without a login; {remedy}")
     if strtobool(os.environ.get("FLOWER_UNAUTHENTICATED_API") or "false"):
         raise SystemExit("vibey: FLOWER_UNAUTHENTICATED_API is set: Flower's API never runs without a login here")
+
+
+def is_credential(word: str) -> bool:
+    """Whether a basic login asks for something: Flower takes any text, the empty one of an unset variable too."""
+    user, _, password = word.partition(":")
+    return bool(user and password)
 
 
 def is_open(address: str) -> bool:
