@@ -13,7 +13,8 @@ reads. `tasks` names the configuration file in Flower's variable `FLOWER_CONF`, 
 the working folder, names another. One of your own keeps the pages by importing from ours.
 
 What is refused at the start, once every option is known: an address that others can reach without a login, Flower's
-API without one, and a basic login that is empty. tornado calls back when all options are parsed; nothing listens before.
+API without one, and a basic login that is empty. tornado calls back when all options are parsed; nothing listens
+before.
 """
 
 from __future__ import annotations
