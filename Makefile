@@ -7,7 +7,7 @@ SEED ?= 1
 CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibey/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench chaos mutate clean
+.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench bench-quick chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

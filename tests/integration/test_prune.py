@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
@@ -40,8 +41,8 @@ HYBRID = {
     "slots": {"l": 2, "m": 3, "p": 4},
 }
 OUTCOMES: tuple[Outcome, ...] = (
-    Success(cost_usd=0.25, tokens_in=100, tokens_out=7),
-    Success(cost_usd=0.5),
+    Success(cost_usd=Decimal("0.25"), tokens_in=100, tokens_out=7),
+    Success(cost_usd=Decimal("0.5")),
     Failure(FailureClass.WORK, "exit 1"),
     Failure(FailureClass.HANDOFF, "exit 75"),
 )

@@ -68,7 +68,9 @@ def _at(laboratory: Laboratory, scale: Scale, engines: int, peer: Dialogue | Non
         Figure("latency", f"a pass for one job, {engines:,} engines, p{p}", "ms", percentiles(passes, p)) for p in PARTS
     ]
     if peer is not None:
-        figures += [Figure("latency", f"LiteLLM, {engines:,} engines, p{p}", "µs", percentiles(theirs, p)) for p in PARTS]
+        figures += [
+            Figure("latency", f"LiteLLM, {engines:,} engines, p{p}", "µs", percentiles(theirs, p)) for p in PARTS
+        ]
         medians = [tuple(statistics.median(each) for each in side) for side in (theirs, pure)]
         figures.append(Figure("latency", f"LiteLLM over decide, {engines:,} engines", "x", ratios(*medians)))
     return figures

@@ -31,17 +31,16 @@ def application(connector: Any) -> tuple[Any, Any]:  # noqa: ANN401  a peer's ty
     """Procrastinate's application on this connector, and its one task."""
     app = import_module("procrastinate").App(connector=connector)
 
-    @app.task(name="nothing", queue=QUEUE)  # type: ignore[untyped-decorator]  a peer's
     async def nothing() -> None:
         """Do nothing."""
 
-    return app, nothing
+    return app, app.task(name="nothing", queue=QUEUE)(nothing)
 
 
 def work(concurrency: int) -> None:
-    """Run a worker until it is told to end."""
+    """Run a worker until it is told to end; it fetches and listens on connections beside those of its jobs."""
     connector = import_module("procrastinate").PsycopgConnector(
-        conninfo=os.environ[DATABASE], min_size=4, max_size=concurrency
+        conninfo=os.environ[DATABASE], min_size=2, max_size=concurrency + 2
     )
     app, _ = application(connector)
     app.run_worker(queues=[QUEUE], concurrency=concurrency)

@@ -12,6 +12,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from select import select
 from typing import TYPE_CHECKING, Any
 
 from vibey.bench.processes import surroundings
@@ -20,8 +21,11 @@ from vibey.domain.errors import VibeyError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from vibey.bench.processes import Processes
+
 NAMES = ("litellm", "procrastinate", "celery")
 STOP_SECONDS = 15.0
+WATCH_SECONDS = 0.5
 LOOK = """
 import importlib.metadata as known, json, sys
 found = {}
@@ -102,8 +106,11 @@ class Dialogue:
         """The process."""
         return self._process.pid
 
-    def ask(self, **values: object) -> dict[str, Any]:
-        """Ask one thing and wait for the answer; VibeyError with the end of its log when it has none."""
+    def ask(self, watched: Processes | None = None, **values: object) -> dict[str, Any]:
+        """Ask one thing and wait for the answer, as long as the watched processes live.
+
+        VibeyError with the end of its log when it has none.
+        """
         if self._process.stdin is None or self._process.stdout is None:
             raise AssertionError(self._process)
         try:
@@ -111,6 +118,8 @@ class Dialogue:
             self._process.stdin.flush()
         except BrokenPipeError:
             pass
+        while watched is not None and not select([self._process.stdout], [], [], WATCH_SECONDS)[0]:
+            watched.check()
         line = self._process.stdout.readline()
         if not line:
             tail = self._log.read_text(encoding="utf-8", errors="replace").strip()[-800:]

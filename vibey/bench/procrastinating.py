@@ -54,5 +54,4 @@ class Procrastinate:
 
     def jobs(self, count: int) -> float:
         """No-op jobs a second, from before the first deferral to the last end."""
-        self.processes.check()
-        return count / float(self.producer.ask(count=count)["seconds"])
+        return count / float(self.producer.ask(self.processes, count=count)["seconds"])

@@ -2,9 +2,9 @@
 
     python -m vibey.bench.proxy HOST PORT MILLISECONDS FILE
 
-Listens on a free loopback port, which it writes to FILE, and passes on what comes, in order, each piece half of the time
-later. A process of its own, so that it takes no time from who measures; `select` as the selector, because that is the
-one whose waits are not rounded up to whole milliseconds.
+Listens on a free loopback port, which it writes to FILE, and passes on what comes, in order, each piece half of the
+time later. A process of its own, so that it takes no time from who measures; `select` as the selector, because that is
+the one whose waits are not rounded up to whole milliseconds.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ async def serve(host: str, port: int, delay: float, told: Path) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Entrance(host, port, delay), "127.0.0.1", 0)
     draft = told.with_suffix(".new")
-    draft.write_text(str(server.sockets[0].getsockname()[1]), encoding="ascii")  # noqa: ASYNC240  before any client
-    draft.rename(told)  # noqa: ASYNC240  before any client
+    draft.write_text(str(server.sockets[0].getsockname()[1]), encoding="ascii")
+    draft.rename(told)
     await server.serve_forever()
 
 

@@ -15,13 +15,14 @@ from vibey.domain.errors import VibeyError
 from vibey.domain.outcome import Success
 from vibey.services import enqueue, prune, route
 from vibey.services.memory import calmed_collector
-from vibey.services.run import claim
 from vibey.services.settle import Held, settle
+from vibey.store import runs
 from vibey.store.horizon import SIZE
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from vibey.bench.laboratory import Laboratory, Site
+    from vibey.store.runs import Granted
 
 MILLION = 1_000_000
 SLOTS = 250
@@ -84,8 +85,15 @@ def _run(site: Site, count: int) -> None:
         if passed is None or not passed.granted:
             raise VibeyError(f"the router granted {ended} of {count} jobs and then no more")
         for run in passed.granted:
-            started = claim(site.installation, run.run_id, run.token)
-            if started is None:
-                raise VibeyError(f"run {run.run_id} could not be started")
-            settle(site.installation, Held.of(started, run.token), Success({"branch": f"vibey/{run.job_id}"}))
+            _succeed(site, run)
         ended += len(passed.granted)
+
+
+def _succeed(site: Site, run: Granted) -> None:
+    who = {"holder": f"bench:{run.run_id}", "host": "bench", "pid": 1, "lease_ms": site.installation.timing.lease_ms}
+    started = site.installation.database.statement(
+        lambda connection: runs.START.first(connection, run=run.run_id, token=run.token, **who)
+    )
+    if started is None:
+        raise VibeyError(f"run {run.run_id} could not be started")
+    settle(site.installation, Held.of(started, run.token), Success({"branch": f"vibey/{run.job_id}"}))
