@@ -16,7 +16,7 @@ from vibey.cli.bench import ROWS
 
 ROOT = Path(__file__).parents[2]
 # It waits for workers to start, on whatever machine this is.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(700), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +26,19 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(scratch: Path) -> dict[str, Any]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder the bench writes into."""
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def report(scratch: Path, results: Path) -> dict[str, Any]:
     """What one quick bench reported."""
-    command = [sys.executable, "-m", "vibey.cli.main", "bench", "--quick", "--json", "--directory", str(scratch)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=380, check=False)
+    command = [
+        sys.executable, "-m", "vibey.cli.main", "bench", "--quick", "--json", "--directory", str(scratch),
+        "--write", str(results),
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=680, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -48,6 +57,22 @@ def test_the_machine_is_named(report: dict[str, Any]) -> None:
     """A figure means nothing without the machine it was measured on."""
     assert report["machine"]["cores"] >= 1
     assert all(report["machine"][part] for part in ("cpu", "memory_gib", "python", "postgres", "redis", "celery"))
+
+
+def test_peers_that_are_not_there_are_named(report: dict[str, Any]) -> None:
+    """Without an environment of peers each is missing, with what mends it, and no figure is told of it."""
+    assert set(report["missing"]) == {"litellm", "procrastinate", "celery"}
+    assert all("make bench" in reason for reason in report["missing"].values())
+    assert not any("LiteLLM" in row["what"] or "Procrastinate" in row["what"] for row in report["rows"])
+
+
+def test_page_and_numbers_are_written(report: dict[str, Any], results: Path) -> None:
+    """The page has a line for each figure and names what is missing; the numbers are those reported."""
+    page = (results / "bench.md").read_text(encoding="utf-8")
+    assert all(f"| {row['row']} | {row['what']} |" in page for row in report["rows"])
+    assert all(f"Missing: {name}" in page for name in report["missing"])
+    assert json.loads((results / "bench.json").read_text(encoding="utf-8")) == report
+    assert (results / "bench.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
 def test_nothing_is_left_behind(report: dict[str, Any], scratch: Path) -> None:

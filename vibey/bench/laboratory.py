@@ -71,6 +71,7 @@ class Laboratory:
         self.services = services
         self.peers = peers or Peers()
         self._numbers = itertools.count(1)
+        self._counts = False
 
     @classmethod
     @contextmanager
@@ -115,6 +116,9 @@ class Laboratory:
 
     def count_statements(self) -> None:
         """Have the server count statements, which takes a restart; databases made before are not counted."""
+        if self._counts:
+            return
+        self._counts = True
         self.sql("postgres", "alter system set shared_preload_libraries = 'pg_stat_statements'")
         embedded.stop(self.folder / "data")
         self.services = embedded.ensure(self.folder / "data")

@@ -46,6 +46,7 @@ members = ["home{number}", "cloud{number}"]
 
 def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
     """Granting with the limits on and off, units of one cap a second, an idle router's statements over held jobs."""
+    laboratory.count_statements()
     count = scale.pick(5_000, 500)
     on, off = scale.in_turn(
         lambda: _granting(laboratory, "hybrid", count), lambda: _granting(laboratory, "singleton", count)

@@ -129,12 +129,13 @@ class Dialogue:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a script: by the end of its input, else by force."""
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
+    """End a script, which has nothing to lose, and whatever it was waiting for."""
+    process.terminate()
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()

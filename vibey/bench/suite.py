@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from vibey.bench.laboratory import Laboratory
 
-# Last the one that restarts the servers, and the one that counts on it.
+# Last those that restart the servers, to have statements counted.
 FAMILIES: dict[str, Callable[[Laboratory, Scale], list[Figure]]] = {
     "pure": pure.measure,
     "latency": latency.measure,
