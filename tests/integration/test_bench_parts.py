@@ -83,9 +83,12 @@ def test_a_proxy_to_nobody_closes(tmp_path: Path) -> None:
     """Where no server listens, the client's connection ends."""
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    with Processes(tmp_path) as processes, closing(proxied(processes, tmp_path, port, 0)) as client:
-        with suppress(ConnectionResetError):
-            assert client.recv(1) == b""
+    with (
+        Processes(tmp_path) as processes,
+        closing(proxied(processes, tmp_path, port, 0)) as client,
+        suppress(ConnectionResetError),
+    ):
+        assert client.recv(1) == b""
 
 
 def test_peers_are_found_by_what_is_installed(tmp_path: Path) -> None:
