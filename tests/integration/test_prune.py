@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 import pytest
 
+from tests.support.cli import Cli, write_config
 from tests.support.databases import query
 from tests.support.history import crowded
 from tests.support.installation import Bench, noop
@@ -30,6 +31,7 @@ from vibey.store import horizon, jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from vibey.domain.outcome import Outcome
 
@@ -203,6 +205,27 @@ def test_an_old_job_is_told_to_be_gone(bench: Bench) -> None:
     kept = views.status(bench.installation)["database"]
     assert (kept["removed_jobs"], kept["keep_days"]) == (1, 10)
     assert kept["bytes"] == pytest.approx(bench.value("select pg_database_size(current_database())"), rel=0.5)
+
+
+def test_the_command_prunes_and_the_others_say_what_is_gone(bench: Bench, tmp_path: Path) -> None:
+    """`vibey prune` tells what it removed; status, audit, replay, job and cost tell of a shorter record."""
+    bench.enqueue(4)
+    work(bench, 18)
+    runs = bench.value("select count(*) from runs")
+    grow_old(bench)
+    services = {"database_url": bench.url, "redis_url": bench.redis_url}
+    vibey = Cli(write_config(tmp_path / "vibey.toml", services, "keep_days = 10"))
+    spent = vibey("cost", "--days", 200, "--json").json["days"]
+    assert vibey("prune").out.startswith(f"removed 4 jobs, {runs} runs, ")
+    assert vibey("prune", "--json").json == {"jobs": 0, "runs": 0, "passes": 0, "done": True}
+    assert vibey("cost", "--days", 200, "--json").json["days"] == spent
+    assert "ended jobs are kept 10 days; 4 jobs removed, the record begins" in vibey("status").out
+    assert f"besides 4 removed jobs with {runs} runs" in vibey("audit").out
+    assert "those about jobs that ended before" in vibey("replay").out
+    gone = vibey("job", 1)
+    assert (gone.code, "older than the record" in gone.complaint) == (3, True)
+    past = vibey("replay", "--since", "200d", "--what-if", "cap=1", "--json").json
+    assert (past["jobs"], past["record_begins"] is not None) == (0, True)
 
 
 def test_for_ever_removes_nothing(open_bench: Callable[..., Bench]) -> None:

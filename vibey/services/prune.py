@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vibey.prune")
 
 PAGE_JOBS = 1_000
-PAGE_PASSES = 500
+PAGE_PASSES = 100
 # A round of the beat's is at work for one part in a hundred of the time between two.
 ROUND_SECONDS = 6.0
 HOURS_A_DAY = 24
