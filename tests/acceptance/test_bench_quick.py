@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.support.wait import until
 from vibey.bench.suite import FAMILIES
 from vibey.cli.bench import ROWS
 
@@ -79,6 +82,33 @@ def test_nothing_is_left_behind(report: dict[str, Any], scratch: Path) -> None:
     """The scratch folder is gone, and with it servers and workers."""
     assert report["quick"]
     assert list(scratch.iterdir()) == []
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C in the midst of workers, proxies and peers ends all of them and removes the scratch folder."""
+    command = [
+        sys.executable,
+        "-m",
+        "vibey.cli.main",
+        "bench",
+        "--quick",
+        "--row",
+        "delay",
+        "--directory",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as bench:
+        until(lambda: list(tmp_path.glob("*/build.log")), what="the workers to be started", seconds=90)
+        started = [each for each in psutil.Process(bench.pid).children(recursive=True) if each.is_running()]
+        bench.send_signal(signal.SIGINT)
+        _, said = bench.communicate(timeout=120)
+    assert bench.returncode == 130
+    assert "interrupted" in said
+    assert list(tmp_path.iterdir()) == []
+    assert started
+    until(lambda: not any(each.is_running() for each in started), what="its processes to be gone")
 
 
 def test_the_command_offers_every_family() -> None:
