@@ -7,7 +7,7 @@ SEED ?= 1
 CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibey/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench chaos mutate clean
+.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench bench-quick chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,8 +64,20 @@ $(VENV)/.docs: $(VENV)/.installed
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
-bench: install  ## measure against the bars, and against peers on the same services
-	$(BIN)/vibey bench
+bench: install build/peers/.installed  ## measure against the bars, and against peers; writes benchmarks/results
+	@mkdir -p benchmarks/results
+	$(BIN)/vibey bench --peers build/peers --write benchmarks/results
+
+bench-quick: install build/peers/.installed  ## see that everything can be measured, peers included
+	$(BIN)/vibey bench --quick --peers build/peers
+
+# One at a time: a peer that cannot be installed is named as missing, and takes no other with it.
+build/peers/.installed: benchmarks/peers.txt
+	$(PYTHON) -m venv build/peers
+	@grep -v '^#' $< | while read -r each; do \
+	  build/peers/bin/python -m pip install --quiet --disable-pip-version-check "$$each" || \
+	  echo "$$each cannot be installed: the results will name it as missing"; done
+	@touch $@
 
 chaos: install  ## kill and stop processes under load, reproducibly: make chaos SEED=7
 	VIBEY_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m chaos -p no:randomly --timeout 3600

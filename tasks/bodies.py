@@ -17,13 +17,14 @@ from vibey.publisher import (
     ENQUEUE_QUEUE,
     ENQUEUE_TASK,
     MEASURE_TASK,
+    PRUNE_TASK,
     ROUTE_TASK,
     TICK_TASK,
 )
 
 AGAIN_SECONDS = 1.0
 
-__all__ = ["audit", "build", "canary", "enqueue", "measure", "route", "tasks", "tick"]
+__all__ = ["audit", "build", "canary", "enqueue", "measure", "prune", "route", "tasks", "tick"]
 
 
 # Acknowledged late, as the one task whose message is more than a wake-up; its id makes a second delivery harmless.
@@ -99,6 +100,16 @@ def audit() -> None:
     from vibey.services.audit import audit_in_turn
 
     audit_in_turn(installation())
+
+
+@app.task(name=PRUNE_TASK)
+@guarded
+def prune() -> None:
+    """Remove jobs that ended longer ago than they are kept, for some seconds."""
+    from vibey.services.prune import ROUND_SECONDS
+    from vibey.services.prune import prune as prune_for
+
+    prune_for(installation(), seconds=ROUND_SECONDS)
 
 
 @app.task(name=CANARY_TASK)

@@ -35,9 +35,11 @@ ENQUEUE_TASK = "vibey.enqueue"
 CANARY_TASK = "vibey.canary"
 MEASURE_TASK = "vibey.measure"
 AUDIT_TASK = "vibey.audit"
+PRUNE_TASK = "vibey.prune"
 MEASURE_SECONDS = 3600.0
 # How often beat asks whether it is time for an audit.
 AUDIT_SECONDS = 600.0
+PRUNE_SECONDS = 600.0
 MARGIN_SECONDS = 600
 RETRIES: dict[str, Any] = {"max_retries": 2, "interval_start": 0, "interval_max": 0.5}
 
@@ -138,6 +140,11 @@ def celery_settings(
                 "task": AUDIT_TASK,
                 "schedule": AUDIT_SECONDS,
                 "options": {"queue": CONTROL_QUEUE, "expires": AUDIT_SECONDS / 2},
+            },
+            "prune": {
+                "task": PRUNE_TASK,
+                "schedule": PRUNE_SECONDS,
+                "options": {"queue": CONTROL_QUEUE, "expires": PRUNE_SECONDS / 2},
             },
         },
         "beat_max_loop_interval": max(0.5, min(5.0, tick_seconds)),

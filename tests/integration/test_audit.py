@@ -131,7 +131,7 @@ BREACHES = [
         ("update decisions set trace = replace(trace::text, '[0, 0]', '[1, -1]')::jsonb",),
         "were left",
     ),
-    ("I7", ("update engines set selected_count = selected_count + 1 where name = 'p'",), "picks and has"),
+    ("I7", ("update engines set selected_count = selected_count + 1 where name = 'p'",), "picks and was granted"),
     ("I7", ("update engines set overflow_count = overflow_count + 1 where name = 'p'",), "runs of kind overflow"),
     ("I7", ("update engines set fallback_count = fallback_count + 1 where name = 'p'",), "runs of kind fallback"),
     ("I8", (UNGUARD,), "nothing keeps the ledger"),

@@ -7,6 +7,11 @@ folder that is removed with them; nothing of the user's is read or touched.
 
     figures      what was measured, and whether it meets its bar
     laboratory   scratch servers, and a fresh database, installation and fleet for whoever asks
-    pure, durable, enqueueing, endtoend, handover, depth   one family each
-    plain_celery the peer: Celery's own no-op on the same broker
+    pure, latency, durable, enqueueing, endtoend, handover, delay, memory, projects, size, depth, limits
+                 one family each
+    peers        who is measured beside: installed from the package index in an environment of their own
+    plain_celery, peer_litellm, peer_procrastinate
+                 what a peer's own interpreter runs
+    proxy        a longer way to a server
+    report       the results as a page and a picture
 """

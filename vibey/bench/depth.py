@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SLOTS = 250
 SHALLOW = 1_000
+DEPTHS = (10_000, 100_000, 1_000_000)
 PASSES = 4
 TICKS = 5
 CHUNK = 10_000
@@ -49,30 +50,37 @@ COUNTED = Statement(
 
 
 def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
-    """Runs granted a second at both depths, and statements an idle router sends in one tick."""
-    depth = scale.pick(100_000, 10_000)
+    """Runs granted a second by depth, and statements an idle router sends in one tick."""
+    depths = (10_000,) if scale.quick else DEPTHS
+    found: list[Figure] = []
     laboratory.count_statements()
     slots = {"noop": SLOTS}
     with laboratory.site("shallow", slots, UNSTAFFED) as shallow, laboratory.site("deep", slots, UNSTAFFED) as deep:
         _fill(shallow, SHALLOW)
-        _fill(deep, depth)
-        for site in (shallow, deep):
-            laboratory.sql(site.database, VACUUM)
-            _granting(site)
-        ours, beside = scale.in_turn(lambda: _granting(deep), lambda: _granting(shallow))
+        reached = 0
+        for depth in depths:
+            _fill(deep, depth - reached)
+            reached = depth
+            for site in (shallow, deep):
+                laboratory.sql(site.database, VACUUM)
+                granting(site)
+            ours, beside = scale.in_turn(lambda: granting(deep), lambda: granting(shallow))
+            found += _at(depth, ours, beside, is_last=depth == depths[-1])
         idle = _idle(deep, scale.rounds)
     every = deep.installation.timing.tick_ms / 1000
+    words = f"idle with {reached:,} waiting"
+    return [
+        *found,
+        Figure("depth", words, "statements/s", tuple(each / every for each in idle), Bar(5, ceiling=True)),
+    ]
+
+
+def _at(depth: int, ours: tuple[float, ...], beside: tuple[float, ...], *, is_last: bool) -> list[Figure]:
+    bar = Bar(0.9) if is_last else None
     return [
         Figure("depth", f"granting at {depth:,} queued", "runs/s", ours),
-        Figure("depth", f"granting at {SHALLOW:,} queued", "runs/s", beside),
-        Figure("depth", "deep over shallow", "x", ratios(ours, beside), Bar(0.9)),
-        Figure(
-            "depth",
-            f"idle with {depth:,} waiting",
-            "statements/s",
-            tuple(each / every for each in idle),
-            Bar(5, ceiling=True),
-        ),
+        Figure("depth", f"granting at {SHALLOW:,} queued, beside", "runs/s", beside),
+        Figure("depth", f"{depth:,} over {SHALLOW:,}", "x", ratios(ours, beside), bar),
     ]
 
 
@@ -85,8 +93,8 @@ def _fill(site: Site, depth: int) -> None:
     say(f"  {depth:,} jobs queued")
 
 
-def _granting(site: Site) -> float:
-    """Runs granted a second over a few passes that each fill every slot."""
+def granting(site: Site, orders: Sequence[enqueue.Order] = (enqueue.Order(),) * SLOTS) -> float:
+    """Runs granted a second over a few passes that each fill every slot; these orders then take the jobs' place."""
     took = 0.0
     for _ in range(PASSES):
         site.staff("noop")
@@ -94,7 +102,7 @@ def _granting(site: Site) -> float:
         granted = _pass(site)
         took += perf_counter() - began
         _end(site, granted)
-        enqueue.place(site.installation, [enqueue.Order()] * SLOTS)
+        enqueue.place(site.installation, orders)
     return PASSES * SLOTS / took
 
 

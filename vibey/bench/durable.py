@@ -5,6 +5,8 @@ prepared statements, on the same server and the same tables: one transaction a d
 its live runs, writes run, decision and event, moves the job and charges a credit. It is spared what a router also
 does: it is told which job to take, surveys nothing, and touches the credit of one engine instead of all. Each round
 of either side starts from a fresh copy of the database, so that live runs stay bounded.
+
+A third side, where it is there, is LiteLLM's Router picking among ten deployments in memory, which commits nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from vibey import embedded
 from vibey.bench.figures import Bar, Figure, Scale, rate, ratios
+from vibey.bench.latency import litellm
 from vibey.domain.errors import VibeyError
 from vibey.services import enqueue, route
 from vibey.services.memory import calmed_collector
@@ -56,13 +60,19 @@ commit;
 def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
     """The router's passes against one transaction a decision."""
     count = scale.pick(10_000, 1_000)
-    passes, single = scale.in_turn(
-        lambda: _passes(laboratory, count), lambda: _pgbench(laboratory, scale.pick(4_000, 200))
-    )
+    sides = [lambda: _passes(laboratory, count), lambda: _pgbench(laboratory, scale.pick(4_000, 200))]
+    with ExitStack() as stack:
+        peer = litellm(laboratory, stack)
+        if peer is not None:
+            picks = scale.pick(10_000, 200)
+            sides.append(lambda: float(peer.ask(engines=ENGINES, count=picks)["rate"]))
+        passes, single, *theirs = scale.in_turn(*sides)
     return [
         Figure("durable", "router's passes, ten engines", "decisions/s", passes, Bar(10_000)),
         Figure("durable", "pgbench, a transaction each", "decisions/s", single),
         Figure("durable", "passes over pgbench", "x", ratios(passes, single), Bar(8)),
+        *(Figure("durable", "LiteLLM Router, in memory", "picks/s", each) for each in theirs),
+        *(Figure("durable", "passes over LiteLLM Router", "x", ratios(passes, each), Bar(2)) for each in theirs),
     ]
 
 

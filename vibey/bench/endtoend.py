@@ -2,16 +2,19 @@
 
 Both sides have the same number of pool processes on the same broker, and on both the time includes producing.
 Vibey's jobs are each enqueued, decided, granted, sent, started by token, settled and recorded; the peer's are sent
-and received. Vibey's control worker and beat run beside its build worker, and its task events are on.
+and received. Vibey's control worker and beat run beside its build worker, and its task events are on. Procrastinate,
+where it is there, runs its jobs on the same Postgres, as many at once, and keeps them, as Vibey does.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from vibey.bench.figures import Bar, Figure, Scale, ratios
 from vibey.bench.laboratory import CONTROL_PROCESSES, Laboratory, Site, number, until
 from vibey.bench.peer import Peer
+from vibey.bench.procrastinating import Procrastinate
 from vibey.services import enqueue
 from vibey.store.statement import Statement
 
@@ -29,17 +32,22 @@ def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
     """Jobs a second on either side."""
     count = scale.pick(5_000, 100)
     slots = scale.pick(SLOTS, 2)
-    with (
-        laboratory.site("endtoend", {"noop": slots}) as site,
-        laboratory.fleet(site) as fleet,
-        Peer.running(laboratory, slots + 1 + CONTROL_PROCESSES) as peer,
-    ):
+    with ExitStack() as stack:
+        site = stack.enter_context(laboratory.site("endtoend", {"noop": slots}))
+        fleet = stack.enter_context(laboratory.fleet(site))
+        peer = stack.enter_context(Peer.running(laboratory, slots + 1 + CONTROL_PROCESSES))
+        sides = [lambda: finish(site, fleet, count), lambda: peer.jobs(count)]
+        if laboratory.peers.has("procrastinate"):
+            other = stack.enter_context(Procrastinate.running(laboratory, slots))
+            sides.append(lambda: other.jobs(count))
         finish(site, fleet, 5 * slots)
-        ours, theirs = scale.in_turn(lambda: finish(site, fleet, count), lambda: peer.jobs(count))
+        ours, theirs, *others = scale.in_turn(*sides)
     return [
         Figure("endtoend", "Vibey, no-op jobs", "jobs/s", ours),
         Figure("endtoend", "plain Celery, no-op tasks", "tasks/s", theirs),
         Figure("endtoend", "Vibey over plain Celery", "x", ratios(ours, theirs), Bar(0.6)),
+        *(Figure("endtoend", "Procrastinate, no-op jobs", "jobs/s", each) for each in others),
+        *(Figure("endtoend", "Vibey over Procrastinate", "x", ratios(ours, each), Bar(2)) for each in others),
     ]
 
 

@@ -87,6 +87,11 @@ class Scale:
         return [tuple(samples) for samples in found]
 
 
+def percentiles(rounds: Sequence[Sequence[float]], part: int) -> tuple[float, ...]:
+    """Of each round, the value that so many percent of its own do not exceed."""
+    return tuple(statistics.quantiles(each, n=100, method="inclusive")[part - 1] for each in rounds)
+
+
 def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
     """The ratio of each round's pair."""
     return tuple(one / other for one, other in zip(above, below, strict=True))

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from vibey.bench.endtoend import finish
-from vibey.bench.figures import Bar, Figure, Scale, ratios, say
+from vibey.bench.figures import Bar, Figure, Scale, percentiles, ratios, say
 from vibey.bench.laboratory import Laboratory, Site, rows
 from vibey.bench.peer import Peer
 from vibey.store.statement import Statement
@@ -45,7 +45,7 @@ def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
         for turn in range(scale.rounds):
             ours.append(_gaps(site, fleet, count))
             theirs.append(peer.relay(count))
-            pings.append(_ping(site))
+            pings.append(ping(site))
             say(f"  round {turn + 1} of {scale.rounds}")
     return _figures(ours, theirs, pings)
 
@@ -55,7 +55,7 @@ def _figures(ours: list[list[float]], theirs: list[list[float]], pings: list[flo
     bars = {50: Bar(6, ceiling=True), 95: Bar(15, ceiling=True), 99: Bar(30, ceiling=True)}
     return [
         *(
-            Figure("handover", f"end to next start, p{part}", "ms", _percentiles(ours, part), bar)
+            Figure("handover", f"end to next start, p{part}", "ms", percentiles(ours, part), bar)
             for part, bar in bars.items()
         ),
         Figure("handover", "Celery, send to start, p50", "ms", medians[1]),
@@ -64,17 +64,13 @@ def _figures(ours: list[list[float]], theirs: list[list[float]], pings: list[flo
     ]
 
 
-def _percentiles(rounds: list[list[float]], part: int) -> tuple[float, ...]:
-    return tuple(statistics.quantiles(each, n=100, method="inclusive")[part - 1] for each in rounds)
-
-
 def _gaps(site: Site, fleet: Processes, count: int) -> list[float]:
     after = rows(site.installation, LAST_RUN)[0].id
     finish(site, fleet, count)
     return [float(row.ms) for row in rows(site.installation, GAPS, after=after)]
 
 
-def _ping(site: Site) -> float:
+def ping(site: Site) -> float:
     """Median milliseconds of a round trip to Redis."""
     took = []
     for _ in range(PINGS):

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from vibey import embedded
 from vibey.bench.figures import say
+from vibey.bench.peers import Peers
 from vibey.bench.processes import Processes
 from vibey.domain.errors import VibeyError
 from vibey.services import fleet, pulse
@@ -64,27 +65,35 @@ class Site:
 class Laboratory:
     """Two embedded servers and everything made on them; see `opened`."""
 
-    def __init__(self, folder: Path, services: embedded.Services) -> None:
+    def __init__(self, folder: Path, services: embedded.Services, peers: Peers | None = None) -> None:
         """Work under `folder`, on servers that run already."""
         self.folder = folder
         self.services = services
+        self.peers = peers or Peers()
         self._numbers = itertools.count(1)
+        self._counts = False
 
     @classmethod
     @contextmanager
-    def opened(cls, directory: Path | None) -> Iterator[Laboratory]:
+    def opened(cls, directory: Path | None, peers: Peers | None = None) -> Iterator[Laboratory]:
         """Start servers in a new folder (in `directory`, else where temporary files go); remove all at the end."""
         folder = Path(tempfile.mkdtemp(prefix="vibey-bench-", dir=directory))
         try:
             say("starting Postgres and Redis")
             services = embedded.ensure(folder / "data")
-            laboratory = cls(folder, services)
+            laboratory = cls(folder, services, peers)
             laboratory.sql("postgres", f"create database {TEMPLATE}")
             migrate.upgrade(laboratory.url(TEMPLATE))
             yield laboratory
         finally:
             embedded.destroy(folder / "data")
             shutil.rmtree(folder, ignore_errors=True)
+
+    def detour(self, services: embedded.Services) -> Laboratory:
+        """The same laboratory, its servers reached by another way."""
+        other = Laboratory(self.folder, services, self.peers)
+        other._numbers = self._numbers
+        return other
 
     def url(self, database: str) -> str:
         """The address of a database on the laboratory's server: a secret, as it holds the password."""
@@ -107,16 +116,19 @@ class Laboratory:
 
     def count_statements(self) -> None:
         """Have the server count statements, which takes a restart; databases made before are not counted."""
+        if self._counts:
+            return
+        self._counts = True
         self.sql("postgres", "alter system set shared_preload_libraries = 'pg_stat_statements'")
         embedded.stop(self.folder / "data")
         self.services = embedded.ensure(self.folder / "data")
         self.sql(TEMPLATE, "create extension if not exists pg_stat_statements")
 
     @contextmanager
-    def _database(self, name: str) -> Iterator[str]:
-        """The name of a fresh, migrated database, dropped on leaving."""
+    def database(self, name: str, template: str = "template1") -> Iterator[str]:
+        """The name of a fresh database, dropped on leaving."""
         made = f"{name}_{next(self._numbers)}"
-        self.sql("postgres", f"create database {made} template {TEMPLATE}")
+        self.sql("postgres", f"create database {made} template {template}")
         try:
             yield made
         finally:
@@ -130,7 +142,7 @@ class Laboratory:
 
         `policy` holds keys of `[engines]`; without it the mode is singleton.
         """
-        with self._database(name) as database:
+        with self.database(name, TEMPLATE) as database:
             config = self.folder / f"{database}.toml"
             config.write_text(self._toml(database, slots, policy or {"mode": "singleton"}) + engines, encoding="utf-8")
             installation = Installation.open(load(config, {}))

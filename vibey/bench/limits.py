@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 THREADS = 8
 PLENTY = 100_000
 CAP = 1_000_000
+HELD = (1_000, 10_000, 100_000)
 PAID = """
 [engine.{name}]
 kind = "noop"
@@ -45,19 +46,24 @@ members = ["home{number}", "cloud{number}"]
 
 def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
     """Granting with the limits on and off, units of one cap a second, an idle router's statements over held jobs."""
+    laboratory.count_statements()
     count = scale.pick(5_000, 500)
     on, off = scale.in_turn(
         lambda: _granting(laboratory, "hybrid", count), lambda: _granting(laboratory, "singleton", count)
     )
     (units,) = scale.in_turn(lambda: _one_cap(laboratory, scale.pick(40, 5)))
-    depth = scale.pick(100_000, 2_000)
-    idle = _held(laboratory, depth, scale.rounds)
+    depths = (2_000,) if scale.quick else HELD
+    idle = [(depth, *_held(laboratory, depth, scale.rounds)) for depth in depths]
     return [
         Figure("limits", "granting in mode hybrid", "runs/s", on),
         Figure("limits", "granting in mode singleton", "runs/s", off),
         Figure("limits", "limits on over off", "x", ratios(on, off), Bar(0.85)),
         Figure("limits", f"one cap, {THREADS} routers, a unit a transaction", "units/s", units, Bar(200)),
-        Figure("limits", f"idle with {depth:,} held", "statements/s", idle, Bar(5, ceiling=True)),
+        *(
+            Figure("limits", f"idle with {depth:,} held", "statements/s", sent, Bar(5, ceiling=True))
+            for depth, sent, _ in idle
+        ),
+        *(Figure("limits", f"a tick with {depth:,} held", "ms", took) for depth, _, took in idle),
     ]
 
 
@@ -114,7 +120,8 @@ def _end(site: Site, ended: dict[str, Any]) -> None:
     site.installation.database.run(lambda connection: runs.end(connection, [ended]))
 
 
-def _held(laboratory: Laboratory, depth: int, rounds: int) -> tuple[float, ...]:
+def _held(laboratory: Laboratory, depth: int, rounds: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Statements a second, and milliseconds of a tick, of an idle router over so many held jobs."""
     policy = _policy("hybrid", 86_400)
     with laboratory.site("held", {"home": 1}, PAID.format(name="cloud"), policy) as site:
         for start in range(0, depth, 10_000):
@@ -123,11 +130,12 @@ def _held(laboratory: Laboratory, depth: int, rounds: int) -> tuple[float, ...]:
         say(f"  holding {depth:,} jobs")
         while (passed := route.run_pass(site.installation, "main")) is not None and passed.again:
             site.staff()
-        found = []
+        sent, took = [], []
+        every = site.installation.timing.tick_ms / 1000
         for _ in range(rounds):
-            before = number(site.installation, COUNTED)
+            before, began = number(site.installation, COUNTED), perf_counter()
             for _ in range(TICKS):
                 tick.tick(site.installation)
-            found.append((number(site.installation, COUNTED) - before) / TICKS)
-        every = site.installation.timing.tick_ms / 1000
-        return tuple(each / every for each in found)
+            took.append(1000 * (perf_counter() - began) / TICKS)
+            sent.append((number(site.installation, COUNTED) - before) / TICKS / every)
+        return tuple(sent), tuple(took)

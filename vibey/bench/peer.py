@@ -1,10 +1,12 @@
-"""Plain Celery beside Vibey: a worker of its own on another numbered database of the same broker."""
+"""Plain Celery beside Vibey: a worker of its own on another numbered database of the same broker.
+
+It runs in the environment of peers where there is one, else in ours: the code, and Celery's version, are the same.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ class Peer:
 
     folder: Path
     environment: dict[str, str]
+    python: str
+    processes: Processes
 
     @classmethod
     @contextmanager
@@ -36,8 +40,9 @@ class Peer:
         environment = {"BENCH_BROKER_URL": laboratory.redis_url(DATABASE)}
         arguments = ["-m", "celery", "-A", MODULE, "worker", "--concurrency", str(concurrency)]
         with Processes(laboratory.folder) as processes:
-            processes.start("celery", [*arguments, "--loglevel", "WARNING"], environment)
-            peer = cls(laboratory.folder, environment)
+            python = laboratory.peers.celery
+            processes.start("celery", [*arguments, "--loglevel", "WARNING"], environment, python=python)
+            peer = cls(laboratory.folder, environment, python, processes)
             peer.jobs(10 * concurrency)
             yield peer
 
@@ -51,7 +56,7 @@ class Peer:
 
     def _measured(self, what: str, count: int) -> dict[str, Any]:
         said = subprocess.run(
-            [sys.executable, "-m", MODULE, what, str(count), str(self.folder)],
+            [self.python, "-m", MODULE, what, str(count), str(self.folder)],
             capture_output=True,
             check=False,
             env=surroundings(self.environment),

@@ -45,11 +45,18 @@ class Processes:
         for process in self._started.values():
             self._end(process)
 
-    def start(self, name: str, arguments: Sequence[str], environment: dict[str, str]) -> None:
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes by name."""
+        return {name: process.pid for name, process in self._started.items()}
+
+    def start(
+        self, name: str, arguments: Sequence[str], environment: dict[str, str], *, python: str = sys.executable
+    ) -> None:
         """Start `python ARGUMENTS`; Ctrl-C at the terminal does not reach it, only we end it."""
         with self._log(name).open("wb") as log:
             self._started[name] = subprocess.Popen(
-                [sys.executable, *arguments],
+                [python, *arguments],
                 cwd=self._folder,
                 env=surroundings(environment),
                 stdin=subprocess.DEVNULL,

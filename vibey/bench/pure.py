@@ -25,7 +25,7 @@ BAR = Bar(50_000)
 def measure(_: Laboratory, scale: Scale) -> list[Figure]:
     """One decision with its survey at hand, a folded batch, and a bare round robin over the same weights."""
     count = scale.pick(100_000, 2_000)
-    world = _world()
+    world = world_of(ENGINES)
     requirement = Requirement("main", "default", Effort.LOW)
     surveyed = world.survey(requirement)
     requests = [Request(number, 1, requirement) for number in range(count)]
@@ -42,10 +42,11 @@ def measure(_: Laboratory, scale: Scale) -> list[Figure]:
     ]
 
 
-def _world() -> World:
+def world_of(count: int) -> World:
+    """A world with so many local engines of weights 1, 2, 3 in turn, and slots for all."""
     engines = tuple(
         EngineFacts(f"e{number}", Tier.LOCAL, number, PLENTY, f"e{number}", weight=_weight(number) * MILLION)
-        for number in range(ENGINES)
+        for number in range(count)
     )
     return World(default_pool("main", engines), engines)
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vibey.bench import depth, durable, endtoend, enqueueing, handover, limits, pure
+from vibey.bench import (
+    delay,
+    depth,
+    durable,
+    endtoend,
+    enqueueing,
+    handover,
+    latency,
+    limits,
+    memory,
+    projects,
+    pure,
+    size,
+)
 from vibey.bench.figures import Figure, Scale, say
 
 if TYPE_CHECKING:
@@ -12,13 +25,18 @@ if TYPE_CHECKING:
 
     from vibey.bench.laboratory import Laboratory
 
-# Last the one that restarts the servers, and the one that counts on it.
+# Last those that restart the servers, to have statements counted.
 FAMILIES: dict[str, Callable[[Laboratory, Scale], list[Figure]]] = {
     "pure": pure.measure,
+    "latency": latency.measure,
     "durable": durable.measure,
     "enqueue": enqueueing.measure,
     "endtoend": endtoend.measure,
     "handover": handover.measure,
+    "delay": delay.measure,
+    "memory": memory.measure,
+    "projects": projects.measure,
+    "size": size.measure,
     "depth": depth.measure,
     "limits": limits.measure,
 }

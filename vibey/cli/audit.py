@@ -51,4 +51,6 @@ def _show(found: Mapping[str, Any]) -> None:
     else:
         screen.print(f"every invariant held: {', '.join(checked['invariants'])}")
     counted = ", ".join(f"{checked[name]:,} {name}" for name in COUNTED)
+    if checked["removed_jobs"]:
+        counted += f" (besides {checked['removed_jobs']:,} removed jobs with {checked['removed_runs']:,} runs)"
     screen.print(f"looked at {counted}; as of {output.clock(found['as_of'])} UTC", style="dim")

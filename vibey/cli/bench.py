@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,19 +14,23 @@ from vibey.cli.output import Column, console, note, print_json, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vibey.bench.figures import Figure
+    from vibey.bench.report import Report
 
 DEFAULT_ROUNDS = 5
 INTERRUPTED = 130
-ROWS = ("pure", "durable", "enqueue", "endtoend", "handover", "depth", "limits")
+ROWS = (
+    "pure", "latency", "durable", "enqueue", "endtoend", "handover", "delay", "memory", "projects", "size", "depth",
+    "limits",
+)  # fmt: skip
 
 
 @click.command(
     cls=Command,
     examples=(
-        "vibey bench                          everything, five rounds, about six minutes",
+        "vibey bench                          everything, five rounds, about half an hour",
         "vibey bench --row durable --row pure only these",
-        "vibey bench --quick --json           whether everything can be measured, in under a minute",
+        "vibey bench --quick --json           whether everything can be measured, in a few minutes",
+        "vibey bench --peers build/peers --write benchmarks/results    as make bench does",
     ),
 )
 @click.option("--quick", is_flag=True, help="Everything once and small: a check of the bench, not of the speed.")
@@ -39,66 +43,77 @@ ROWS = ("pure", "durable", "enqueue", "endtoend", "handover", "depth", "limits")
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help="Where to make the scratch folder; on the disk to be measured.  [default: the folder for temporary files]",
 )
+@click.option(
+    "--peers",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The environment peers are installed in; make bench prepares one.",
+)
+@click.option(
+    "--write",
+    "results",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    help="Also write a page, a picture and the numbers into this folder.",
+)
 @json_option
 @click.pass_context
-def bench(
+def bench(  # noqa: PLR0913  one parameter an option
     context: click.Context,
     *,
     quick: bool,
     rounds: int | None,
     rows: Sequence[str],
     directory: Path | None,
+    peers: Path | None,
+    results: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure decisions, enqueueing, throughput, hand-over and depth.
+    """Measure decisions, enqueueing, throughput, hand-over, memory, size, and what depth and distance cost.
 
     Starts servers and workers of its own in a scratch folder, and removes all of it at the end. Each figure is
-    measured in turn with something to compare it with, such as plain Celery on the same broker. Exit 1 when a bar is
+    measured in turn with something to compare it with, such as plain Celery on the same broker; a peer that is not
+    installed is named as missing. Exit 1 when a bar is
     missed; with --quick only when something did not work.
     """
+    from vibey.bench.report import write
+
     try:
         with interruptible():
-            machine, figures = _measured(directory, rounds or (1 if quick else DEFAULT_ROUNDS), rows, quick=quick)
+            done = _measured(directory, peers, rounds or (1 if quick else DEFAULT_ROUNDS), rows, quick=quick)
     except KeyboardInterrupt:
         note("vibey: interrupted; the servers and workers of the bench are gone")
         context.exit(INTERRUPTED)
-    missed = [figure for figure in figures if figure.met is False]
+    if results is not None:
+        for path in write(done, results):
+            note(f"written: {path}")
     if as_json:
-        rows_found = [figure.to_json() for figure in figures]
-        print_json({"quick": quick, "machine": machine, "missed": len(missed), "rows": rows_found})
+        print_json(done.to_json())
     else:
-        _print(machine, figures, quick=quick)
-    context.exit(1 if missed and not quick else 0)
+        _print(done)
+    context.exit(1 if done.missed and not quick else 0)
 
 
-def _measured(
-    directory: Path | None, rounds: int, rows: Sequence[str], *, quick: bool
-) -> tuple[dict[str, Any], list[Figure]]:
+def _measured(directory: Path | None, peers: Path | None, rounds: int, rows: Sequence[str], *, quick: bool) -> Report:
     from vibey.bench import machine, suite
     from vibey.bench.figures import Scale
     from vibey.bench.laboratory import Laboratory
+    from vibey.bench.peers import Peers
+    from vibey.bench.report import Report
 
-    with Laboratory.opened(directory) as laboratory:
+    found = Peers.found(None if peers is None else peers.resolve())
+    with Laboratory.opened(directory, found) as laboratory:
         described = machine.describe(laboratory.status())
-        return described, suite.run(laboratory, Scale(rounds, quick), rows)
+        figures = suite.run(laboratory, Scale(rounds, quick), rows)
+    return Report(described, tuple(figures), found.versions, found.missing, rounds, quick=quick)
 
 
-def _print(machine: dict[str, Any], figures: Sequence[Figure], *, quick: bool) -> None:
+def _print(report: Report) -> None:
     out = console()
-    out.print("   ".join(f"{key} {value}" for key, value in machine.items()))
+    out.print("   ".join(f"{key} {value}" for key, value in report.machine.items()))
     out.print()
     columns = (
         Column("ROW"), Column("WHAT", wide=True), Column("MEDIAN", right=True), Column("SPREAD", right=True),
         Column("UNIT"), Column("BAR", right=True), Column("MET"),
     )  # fmt: skip
-    out.print(table(columns, (_cells(figure, quick=quick) for figure in figures)))
-
-
-def _cells(figure: Figure, *, quick: bool) -> tuple[object, ...]:
-    verdict = None if quick or figure.met is None else ("ok" if figure.met else "missed")
-    spread = f"{_shown(min(figure.samples))} to {_shown(max(figure.samples))}"
-    return figure.row, figure.what, _shown(figure.median), spread, figure.unit, figure.bar, verdict
-
-
-def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    out.print(table(columns, (report.cells(figure) for figure in report.figures)))
+    for name, reason in report.missing.items():
+        out.print(f"missing: {name}: {reason}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from vibey.services.display import clock, lasting, many, percent, plain
+from vibey.services.display import clock, database, lasting, many, percent, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +28,7 @@ __all__ = [
     "clock",
     "coloured",
     "console",
+    "database",
     "lasting",
     "many",
     "note",

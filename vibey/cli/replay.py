@@ -117,6 +117,9 @@ def _show(found: Mapping[str, Any]) -> None:
         screen.print(f"and {unlike - len(found['differing']):,} more")
     verdict = "all the same" if not unlike else f"{output.many(unlike, 'difference')}"
     screen.print(f"replayed {output.many(found['replayed'], 'decision')}: {verdict}")
+    if found["record_begins"]:
+        begins = output.clock(found["record_begins"])
+        screen.print(f"those about jobs that ended before {begins} UTC are removed", style="dim")
 
 
 def _row(each: Mapping[str, Any]) -> tuple[object, ...]:

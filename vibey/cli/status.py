@@ -33,7 +33,7 @@ WATCH_SECONDS = 1.0
 @click.option("-w", "--watch", is_flag=True, help="Keep showing it; Ctrl-C ends.")
 @json_option
 def status(*, project: str, watch: bool, as_json: bool) -> None:
-    """Show mode, queue, today's cap, engines and workers."""
+    """Show mode, queue, today's cap, engines, workers and the size of the database."""
     from vibey.services import views
 
     if watch and as_json:
@@ -78,6 +78,7 @@ def _page(found: Mapping[str, Any]) -> Group:
         f"jobs     {', '.join(f'{found[name]:,} {name}' for name in ('queued', 'held', 'granted', 'running'))}",
         f"cap      {cap['used']} of {cap['limit']} paid units of {owner} used on {cap['utc_day']} (UTC)",
         f"workers  {', '.join(alive) or 'none alive; run: vibey up'}",
+        f"database {output.database(found['database'])}",
     ]
     text = Text(output.plain("\n".join(lines)) + "\n")
     as_of = Text(f"project {found['project']}, as of {output.clock(found['as_of'])} UTC", style="dim")

@@ -28,6 +28,7 @@ ROWS = (
 def compare(changes: str, seconds: float | None) -> dict[str, Any]:
     """What happened in the last so many seconds, what a simulation makes of it, and what it makes of the changes."""
     from vibey.services.history import history_of
+    from vibey.services.wording import instant
     from vibey.settings.source import read
     from vibey.simulate.run import simulate
     from vibey.simulate.trace import parse
@@ -44,6 +45,7 @@ def compare(changes: str, seconds: float | None) -> dict[str, Any]:
         "changes": changes,
         "jobs": trace.jobs,
         "left_out": past.left_out,
+        "record_begins": instant(past.begins),
         "happened": found.to_json(),
         "simulated": Outcome.of(simulate(settings, trace)).to_json(),
         "what_if": Outcome.of(simulate(other, trace)).to_json(),
@@ -60,3 +62,5 @@ def show(found: Mapping[str, Any]) -> None:
     )
     left_out = f"; {output.many(found['left_out'], 'job')} left out" if found["left_out"] else ""
     screen.print(f"{output.many(found['jobs'], 'job')} of the past{left_out}", style="dim")
+    if found["record_begins"]:
+        screen.print(f"jobs that ended before {output.clock(found['record_begins'])} UTC are removed", style="dim")

@@ -53,6 +53,15 @@ class UnknownName(Refused):
         super().__init__(f"unknown {kind} {_shown(name)}", hint)
 
 
+class Removed(UnknownName):
+    """A job that is older than the record: `before` is when those that are removed had ended, as text."""
+
+    def __init__(self, job: int, before: str) -> None:
+        self.kind, self.name, self.known, self.before = "job", job, (), before
+        what = f"job {job} is older than the record: jobs that ended before {before} are removed"
+        Refused.__init__(self, what, f"what happened to it stays told: vibey ledger --job {job}")
+
+
 class ServiceUnavailable(VibeyError):
     """Postgres, Redis or another server did not answer."""
 

@@ -16,6 +16,7 @@ from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import Refused, UnknownName
 from vibey.domain.requirement import Requirement
 from vibey.domain.settlement import JobState
+from vibey.services.absence import absent
 from vibey.services.enqueue import check_word
 from vibey.services.settle import end_row
 from vibey.settings import ProjectPolicy
@@ -96,7 +97,7 @@ def _retry(connection: Connection, job_id: int) -> str:
 def _found(connection: Connection, job_id: int) -> Row[Any]:
     row = jobs.LOCK.first(connection, id=job_id)
     if row is None:
-        raise UnknownName("job", job_id, ("see: vibey jobs",))
+        raise absent(connection, job_id)
     return row
 
 

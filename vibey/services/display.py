@@ -23,6 +23,8 @@ TURNS = {
     "yielded": "drawn, the session's own being full",
 }
 ONE = "1"
+UNITS = ("bytes", "kB", "MB", "GB", "TB")
+MEGA = 2
 
 
 def plain(text: str) -> str:
@@ -52,6 +54,22 @@ def clock(instant: str | None) -> str | None:
 def percent(share: float) -> str:
     """A fraction of 1 in percent."""
     return f"{share * 100:.1f}%"
+
+
+def size(count: int) -> str:
+    """A number of bytes in the largest unit it fills: `812 kB`, `1.4 GB`."""
+    power = min((len(str(count)) - 1) // 3, len(UNITS) - 1)
+    value = count / 1000**power
+    return f"{value:.1f} {UNITS[power]}" if power > MEGA else f"{value:.0f} {UNITS[power]}"
+
+
+def database(kept: Mapping[str, Any]) -> str:
+    """How large the database is and what it keeps, from the view's `database`."""
+    days = kept["keep_days"]
+    keeps = f"ended jobs are kept {many(days, 'day')}" if days else "ended jobs are kept for ever"
+    begins = kept["record_begins"]
+    gone = f"; {many(kept['removed_jobs'], 'job')} removed, the record begins {clock(begins)} UTC" if begins else ""
+    return f"{size(kept['bytes'])}; {keeps}{gone}"
 
 
 def many(count: int, thing: str) -> str:

@@ -11,8 +11,10 @@ from vibey.coordination import server
 from vibey.domain.errors import ServiceUnavailable, SettingsError
 from vibey.domain.outcome import one_line
 from vibey.services import fleet
+from vibey.services.display import database
 from vibey.services.fleet import config_of
 from vibey.services.installation import service_urls
+from vibey.services.prune import kept
 from vibey.services.views import workers
 from vibey.settings import ProjectPolicy
 from vibey.store import migrate, projects, views
@@ -67,6 +69,7 @@ def check(installation: Installation, *, staff: bool = True, waiting: Waiting | 
     yield from _engines(installation, waiting, is_recorded=ready)
     if ready:
         yield from _projects(installation, os.environ)
+        yield _database(installation)
     if ready and staff:
         yield from _workers(installation)
         yield _ticks(installation)
@@ -149,6 +152,11 @@ def _projects(installation: Installation, environ: Mapping[str, str]) -> Iterato
         )
         fix = f"run: vibey project set {open_handed[0]} paid_fallback=count"
         yield Check("paid_fallback", State.WARN, detail, fix)
+
+
+def _database(installation: Installation) -> Check:
+    found = installation.database.run(lambda connection: kept(connection, installation))
+    return Check("database", State.OK, database(found))
 
 
 def _workers(installation: Installation) -> Iterator[Check]:

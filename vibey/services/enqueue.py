@@ -294,8 +294,7 @@ def _matched(connection: Connection, batch: Sequence[jobs.NewJob], made: Sequenc
     """Tell new jobs from repeated ones. Rows come back in insert order, so jobs without a key are the ones in turn."""
     keyless = iter([row.id for row in made if row.idempotency_key is None])
     fresh = {(row.project_id, row.idempotency_key): row.id for row in made if row.idempotency_key is not None}
-    keys = [(job.project_id, job.idempotency_key) for job in batch if job.idempotency_key is not None]
-    known = jobs.with_keys(connection, keys)
+    known = _known(connection, [job for job in batch if job.idempotency_key is not None], fresh)
     placed = []
     for job in batch:
         if job.idempotency_key is None:
@@ -304,3 +303,18 @@ def _matched(connection: Connection, batch: Sequence[jobs.NewJob], made: Sequenc
         key = (job.project_id, job.idempotency_key)
         placed.append(Placed(known[key], created=fresh.pop(key, None) is not None))
     return placed
+
+
+def _known(
+    connection: Connection, keyed: Sequence[jobs.NewJob], fresh: dict[tuple[int, str], int]
+) -> dict[tuple[int, str], int]:
+    """The job of each key, and added to `fresh` what this makes: an old job may be removed once the insert met it."""
+    keys = [(job.project_id, str(job.idempotency_key)) for job in keyed]
+    known = jobs.with_keys(connection, keys)
+    lost = [(key, job) for key, job in zip(keys, keyed, strict=True) if key not in known]
+    if lost:
+        for (key, _), placed in zip(lost, _insert(connection, [job for _, job in lost]), strict=True):
+            known[key] = placed.job_id
+            if placed.created:
+                fresh[key] = placed.job_id
+    return known

@@ -31,9 +31,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.decide import Assign, Wait, decide
-from vibey.domain.errors import UnknownName
 from vibey.domain.settlement import JobState
 from vibey.services import starts, telling
+from vibey.services.absence import absent
 from vibey.services.outlook import Outlook
 from vibey.services.pools import Trees
 from vibey.services.purse import purses
@@ -68,7 +68,7 @@ def explained_in(connection: Connection, installation: Installation, job_id: int
     """What `explain` returns, read in the caller's transaction, which sees one instant."""
     job = views.JOB.first(connection, id=job_id)
     if job is None:
-        raise UnknownName("job", job_id, ("see: vibey jobs",))
+        raise absent(connection, job_id)
     purse = purses(connection, installation, [job.project])[job.project]
     made = list(reversed(views.RUNS.all(connection, job=job_id)))
     waiting = _waiting(connection, installation, job, purse) if job.state == JobState.QUEUED else None

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.demand import lower_median
 from vibey.domain.effort import Effort
+from vibey.services.prune import record_begins
 from vibey.store import history
+from vibey.store.views import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from vibey.services.installation import Installation
     from vibey.settings import EngineSettings, Settings
+    from vibey.store.database import Connection
     from vibey.store.statement import Row
 
 FAILURES = {
@@ -44,16 +49,22 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A span of the past: its trace, line by line, what came of it, and how many jobs were left out."""
+    """A span of the past: its trace, line by line, what came of it, and how many jobs were left out.
+
+    Jobs that ended before `begins` are removed, and so missing; None where the span holds none of those.
+    """
 
     lines: tuple[str, ...]
     happened: Happened
     left_out: int
+    begins: datetime | None = None
 
 
 def history_of(installation: Installation, seconds: float, settings: Settings | None = None) -> History:
     """The last so many seconds, told for a fleet of these settings; default: the installation's own."""
-    arrivals, mishaps, outcomes = installation.database.run(lambda connection: history.read(connection, seconds))
+    arrivals, mishaps, outcomes, begins = installation.database.run(
+        lambda connection: (*history.read(connection, seconds), _begins(connection, seconds))
+    )
     told_for = settings or installation.settings
     engines, capabilities = told_for.engine, told_for.capabilities
     kept = [
@@ -66,7 +77,12 @@ def history_of(installation: Installation, seconds: float, settings: Settings | 
     text = tuple(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     ids = {row.id for row in kept}
     happened = _happened([row for row in outcomes if row.id in ids])
-    return History(text, happened, len(arrivals) - len(kept))
+    return History(text, happened, len(arrivals) - len(kept), begins)
+
+
+def _begins(connection: Connection, seconds: float) -> datetime | None:
+    begins, now = record_begins(connection), NOW.scalar(connection)
+    return begins if begins is not None and begins > now - timedelta(seconds=seconds) else None
 
 
 def _arrivals(rows: Sequence[Row[Any]], engines: Collection[str]) -> Iterator[dict[str, Any]]:

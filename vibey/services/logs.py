@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.errors import Refused, UnknownName
 from vibey.engines import output
+from vibey.services.absence import absent
 from vibey.services.outputs import output_of
 from vibey.store import views
 
@@ -60,7 +61,7 @@ def find(installation: Installation, job_id: int, run_id: int | None = None) -> 
         if row is None:
             known = tuple(str(run.id) for run in views.RUNS.all(connection, job=job_id))
             if views.JOB.first(connection, id=job_id) is None:
-                raise UnknownName("job", job_id, ("see: vibey jobs",))
+                raise absent(connection, job_id)
             if run_id is not None:
                 raise UnknownName(f"run of job {job_id}:", run_id, known)
             return None

@@ -17,10 +17,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.decide import Assign, Hold, Request, decide, prospect
-from vibey.domain.errors import UnknownName
 from vibey.domain.snapshot import requirement_of, trace_json, world_of
 from vibey.domain.turn import Lot, is_turn
+from vibey.services.absence import absent
+from vibey.services.prune import record_begins
 from vibey.services.record import outcome_of, unfolded
+from vibey.services.wording import instant
 from vibey.store import decisions as record
 from vibey.store.views import JOB
 
@@ -82,18 +84,23 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a replay found: how many decisions there were, how many came out the same, the first that did not."""
+    """What a replay found: how many decisions there were, how many came out the same, the first that did not.
+
+    What is about jobs that ended before `record_begins` was removed, None if nothing was.
+    """
 
     replayed: int
     same: int
     differing: tuple[Replayed, ...]
+    record_begins: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """`replayed`, `same` and `differing`, of which at most `TOLD` are listed."""
+        """`replayed`, `same` and `differing`, of which at most `TOLD` are listed, and `record_begins`."""
         return {
             "replayed": self.replayed,
             "same": self.same,
             "differing": [each.to_json() for each in self.differing],
+            "record_begins": instant(self.record_begins),
         }
 
 
@@ -119,7 +126,8 @@ def replay(
                 if not found.is_same:
                     unlike += 1
                     differing.extend([found][: TOLD - len(differing)])
-    return Report(count, count - unlike, tuple(differing))
+    begins = installation.database.statement(record_begins)
+    return Report(count, count - unlike, tuple(differing), begins)
 
 
 def replayed(kept: Pass) -> Iterator[Replayed]:
@@ -230,7 +238,7 @@ def _pages(
 
 def _bounds(connection: Connection, since: datetime | timedelta | None, job: int | None) -> tuple[int, int] | None:
     if job is not None and JOB.first(connection, id=job) is None:
-        raise UnknownName("job", job, ("see: vibey jobs",))
+        raise absent(connection, job)
     if isinstance(since, timedelta):
         return record.bounds(connection, seconds=since.total_seconds())
     return record.bounds(connection, since=since)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.settlement import JobState
-from vibey.services import view_rows
+from vibey.services import prune, view_rows
+from vibey.services.absence import absent
 from vibey.services.pools import MAIN, Trees
 from vibey.services.purse import purses
 from vibey.services.wording import instant
@@ -95,7 +96,7 @@ def job_in(connection: Connection, installation: Installation, job_id: int) -> V
     """What `job` shows, bar `as_of`, read in the caller's transaction."""
     row = views.JOB.first(connection, id=job_id)
     if row is None:
-        raise UnknownName("job", job_id, ("see: vibey jobs",))
+        raise absent(connection, job_id)
     owned = purses(connection, installation, [row.project])
     return {
         **view_rows.whole_job(row, owned.get(row.project)),
@@ -122,8 +123,15 @@ def slots(installation: Installation) -> View:
 
 
 def status(installation: Installation, project: str = "default", environ: Mapping[str, str] | None = None) -> View:
-    """The whole at a glance: mode, queue, cap of one project, engines and workers."""
-    return viewed(installation, lambda connection: status_in(connection, installation, project, environ))
+    """The whole at a glance: mode, queue, cap of one project, engines, workers, and what is kept in `database`."""
+
+    def read(connection: Connection) -> View:
+        return {
+            **status_in(connection, installation, project, environ),
+            "database": prune.kept(connection, installation),
+        }
+
+    return viewed(installation, read)
 
 
 def slots_in(connection: Connection, installation: Installation) -> list[View]:
@@ -146,7 +154,7 @@ def status_in(
     project: str = "default",
     environ: Mapping[str, str] | None = None,
 ) -> View:
-    """What `status` shows, bar `as_of`, read in the caller's transaction."""
+    """What `status` shows, bar `as_of` and `database`, read in the caller's transaction."""
     variables = os.environ if environ is None else environ
     projects.named(connection, project)
     purse = purses(connection, installation, [project], variables)[project]

@@ -114,7 +114,10 @@ class Table(BaseModel):
 
 
 class ServiceSettings(Table):
-    """`[services]`: where the servers are. An empty address means the embedded one under `data_dir`."""
+    """`[services]`: where the servers are, and how long ended jobs are kept there.
+
+    An empty address means the embedded one under `data_dir`.
+    """
 
     database_url: Annotated[str, PlainValidator(DatabaseUrl())] = ""
     redis_url: Annotated[str, PlainValidator(RedisUrl())] = ""
@@ -125,6 +128,7 @@ class ServiceSettings(Table):
     ] = "vibey:"
     flower_port: Annotated[int, PlainValidator(Whole(1, 65535, "a TCP port"))] = 5555
     metrics_port: Annotated[int, PlainValidator(Whole(0, 65535, "a TCP port", "0 serves none"))] = 0
+    keep_days: Annotated[int, PlainValidator(Whole(0, 36_500, "a whole number of days", "0 keeps for ever"))] = 90
 
 
 class PolicyKeys(Table):

@@ -37,6 +37,7 @@ COUNTS = Statement(
     "how much the audit looked at",
     """select (select count(*) from jobs)::bigint as jobs, (select count(*) from runs)::bigint as runs,
               (select count(*) from passes)::bigint as passes, (select count(*) from decisions)::bigint as decisions,
+              (select jobs from horizon) as removed_jobs, (select runs from horizon) as removed_runs,
               count(*)::bigint as events,
               count(*) filter (where utc_day is not null and kind <> 'EngineOverflowReleased')::bigint as units,
               count(*) filter (where kind = 'EngineOverflowSelected')::bigint as overflows,

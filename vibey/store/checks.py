@@ -3,7 +3,8 @@
 Who is authoritative: the rows themselves. A check never asks the code that wrote them; it compares what was recorded
 twice by the same transaction (a run and its events, a credit and the picks that made it), or what two transactions
 that ought to have excluded one another have left. Instants are compared only where one transaction waited for the
-other, so that the database's one clock orders them.
+other, so that the database's one clock orders them. Of jobs that were removed (`vibey.store.horizon`) only the ledger
+tells: what lacks its row must have ended below the horizon, and as much must lack one as was counted when removed.
 
 Every row a check returns is a breach; the check's words make it a sentence.
 """
@@ -12,7 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vibey.store.horizon import moves
 from vibey.store.statement import Statement
+
+# Whether a job the ledger or a decision names was removed.
+_IS_REMOVED = """{job} <= (select job_id from horizon) and not exists (select 1 from jobs gone where gone.id = {job})"""
 
 # The slots an engine had when a run was granted are those of the world its pass recorded: they may have changed since.
 SLOTS = Statement(
@@ -105,8 +110,8 @@ SUMS = Statement(
 UNITS = Statement(
     "audit-units",
     "runs that have not exactly the unit they should, or a return without its unit",
-    """with told as (
-         select run_id, count(*) filter (where kind <> 'EngineOverflowReleased') as units,
+    f"""with told as (
+         select run_id, min(job_id) as job_id, count(*) filter (where kind <> 'EngineOverflowReleased') as units,
                 count(*) filter (where kind = 'EngineOverflowReleased') as releases,
                 min(id) filter (where kind <> 'EngineOverflowReleased') as taken,
                 min(id) filter (where kind = 'EngineOverflowReleased') as released,
@@ -116,9 +121,9 @@ UNITS = Statement(
               case when r.counted then 'counted' when r.id is null then 'missing' else 'not counted' end as stands
        from (select id, counted from runs where counted or why = 'overflow') r
        full join told t on t.run_id = r.id
-       where coalesce(t.units, 0) <> 1 or not coalesce(r.counted, false)
-         or t.releases > 1 or t.released < t.taken or t.purses > 1
-       order by 1 limit %(limit)s""",
+       where coalesce(t.units, 0) <> 1 or t.releases > 1 or t.released < t.taken or t.purses > 1
+         or not coalesce(r.counted, r.id is null and {_IS_REMOVED.format(job="t.job_id")})
+       order by 1 limit %(limit)s""",  # noqa: S608  constant
 )
 RETURNS = Statement(
     "audit-returns",
@@ -191,27 +196,17 @@ ZERO = Statement(
     "pools whose credits do not sum to zero",
     "select pool, sum(credit) as total from credits group by pool having sum(credit) <> 0 order by 1 limit %(limit)s",
 )
-# Each pass's classes are taken apart once: one of many members is dear to look into for every member anew.
-_MOVES = """with offered as materialized (
-         select p.id as pass_id, drawn.place - 1 as place, drawn.class ->> 0 as pool, m.n, m.member, m.share::bigint
-         from passes p
-         cross join lateral jsonb_array_elements(p.classes) with ordinality drawn(class, place)
-         cross join lateral rows from (
-           jsonb_array_elements_text(drawn.class -> 3), jsonb_array_elements_text(drawn.class -> 4)
-         ) with ordinality m(member, share, n)),
-       moves as (
-         select d.id, o.pool, o.member, o.share, b.before::bigint, o.member = step ->> 2 as chosen
-         from decisions d
-         cross join lateral jsonb_array_elements(d.trace -> 'steps') step
-         cross join lateral jsonb_array_elements_text(step -> 1) with ordinality b(before, n)
-         join offered o on o.pass_id = d.pass_id and o.place = (step ->> 0)::int and o.n = b.n)"""
+# What is older is in the openings.
+_MOVES = f"with {moves('{id} > (select pass_id from horizon)')}"  # noqa: S608  constant
 CREDITS = Statement(
     "audit-credits",
     "credits that are not the shares ever offered less the picks",
     f"""{_MOVES},
        owed as (
-         select pool, member, sum(share) - %(unit)s * count(*) filter (where chosen) as credit
-         from moves group by pool, member)
+         select pool, member, sum(credit) as credit
+         from (select pool, member, share - case when chosen then %(unit)s else 0 end as credit from moves
+               union all select pool, member, credit from openings) moved
+         group by pool, member)
        select coalesce(c.pool, o.pool) as pool, coalesce(c.member, o.member) as member,
               coalesce(c.credit, 0) as stored, coalesce(o.credit, 0) as owed
        from credits c full join owed o on o.pool = c.pool and o.member = c.member
@@ -222,36 +217,40 @@ CHAIN = Statement(
     "decisions that began from other credits than the ones before them had left",
     f"""{_MOVES},
        chained as (
-         select *, coalesce(sum(share - case when chosen then %(unit)s else 0 end) over before_it, 0) as left_over
-         from moves window before_it as (
+         select moves.*, coalesce(o.credit, 0)
+                + coalesce(sum(share - case when chosen then %(unit)s else 0 end) over before_it, 0) as left_over
+         from moves left join openings o using (pool, member) window before_it as (
            partition by pool, member order by id rows between unbounded preceding and 1 preceding))
        select id as decision, pool, member, before, left_over from chained
        where before <> left_over order by id limit %(limit)s""",  # noqa: S608  constant
 )
 PICKS = Statement(
     "audit-picks",
-    "engines whose counts of picks, by what they were granted on, are not their numbers of runs",
+    "engines whose counts of picks, by what they were granted on, are not the grants the ledger tells of",
     """select e.name as engine, c.why, c.picks, coalesce(r.n, 0) as runs
        from engines e
        cross join lateral (values ('assign', e.selected_count - e.overflow_count - e.fallback_count),
          ('overflow', e.overflow_count), ('fallback', e.fallback_count)) c(why, picks)
-       left join (select engine, why, count(*) as n from runs group by engine, why) r
+       left join (select engine, data ->> 'why' as why, count(*) as n from ledger where kind = 'RunGranted'
+                  group by 1, 2) r
          on r.engine = e.name and r.why = c.why
        where c.picks <> coalesce(r.n, 0) order by 1, 2 limit %(limit)s""",
 )
 DECIDED = Statement(
     "audit-decided",
     "runs without the one decision that made them, and grants without their run",
-    """with made as (
+    f"""with made as (
          select run_id, count(*) as n, min(job_id) as job_id, min(attempt) as attempt, min(engine) as engine,
-                min(outcome) as outcome
+                min(outcome) as outcome, max(pass_id) as pass_id
          from decisions where job_id is not null group by run_id)
        select coalesce(r.id, d.run_id) as run, coalesce(d.n, 0) as decisions, r.engine, r.why, d.engine as decided,
               d.outcome
        from runs r full join made d on d.run_id = r.id
        where (d.n, d.job_id, d.attempt, d.engine, d.outcome)
              is distinct from (1, r.job_id, r.attempt, r.engine, r.why)
-       order by 1 limit %(limit)s""",
+         and not (r.id is null and d.pass_id <= (select pass_id from horizon)
+                  and {_IS_REMOVED.format(job="d.job_id")})
+       order by 1 limit %(limit)s""",  # noqa: S608  constant
 )
 # A trigger's type is a set of bits: 8 delete, 16 update, 32 truncate.
 GUARD = Statement(
@@ -291,7 +290,22 @@ LEADS = Statement(
        select coalesce(j.id, t.job_id) as job, coalesce(j.state, 'missing') as state,
               coalesce(t.state, 'nowhere') as led
        from jobs j full join (select job_id, state from told where last) t on t.job_id = j.id
-       where j.state is distinct from t.state order by 1 limit %(limit)s""",  # noqa: S608  constant
+       where j.state is distinct from t.state
+         and not (j.id is null and t.state in ('succeeded', 'failed', 'cancelled')
+                  and {_IS_REMOVED.format(job="t.job_id")})
+       order by 1 limit %(limit)s""",  # noqa: S608  constant
+)
+GONE = Statement(
+    "audit-gone",
+    "how many jobs and runs the ledger tells of that are not there, where it is not how many were removed",
+    """select c.what, c.told - c.there as gone, c.removed
+       from horizon h
+       cross join (select count(*) filter (where kind = 'JobEnqueued') as jobs,
+                          count(*) filter (where kind = 'RunGranted') as runs from ledger) told
+       cross join lateral (values
+         ('jobs', told.jobs, (select count(*) from jobs), h.jobs),
+         ('runs', told.runs, (select count(*) from runs), h.runs)) c(what, told, there, removed)
+       where c.told - c.there <> c.removed order by 1 limit %(limit)s""",
 )
 # The day is taken within the transaction and before the event: one of a minute may have crossed midnight.
 DAYS = Statement(
@@ -336,10 +350,11 @@ CHECKS = (
     Check("I7", ZERO, "the credits of pool {pool} sum to {total}"),
     Check("I7", CREDITS, "the credit of {member} in pool {pool} is {stored}; shares less picks are {owed}"),
     Check("I7", CHAIN, "decision {decision} began with {before} for {member} in pool {pool}, {left_over} were left"),
-    Check("I7", PICKS, "engine {engine} counts {picks} picks and has {runs} runs of kind {why}"),
+    Check("I7", PICKS, "engine {engine} counts {picks} picks and was granted {runs} runs of kind {why}"),
     Check("I8", GUARD, "nothing keeps the ledger of database {database} from being changed"),
     Check("I8", MOVES, "event {event} moves job {job} by {kind} from {before}"),
     Check("I8", LEADS, "job {job} is {state}, but its events lead to {led}"),
+    Check("I8", GONE, "of the {what} the ledger tells of {gone} are not there, and {removed} were removed"),
     Check("I9", DECIDED, "run {run} ({why} on {engine}) has {decisions} decisions ({outcome} on {decided})"),
     Check("I12", DAYS, "event {event} of {at} is counted for {day}"),
 )

@@ -8,7 +8,7 @@ from vibey.domain.errors import SchemaOutdated
 from vibey.store.database import Database, translated
 from vibey.store.statement import Statement
 
-HEAD = "0001"
+HEAD = "0002"
 """The schema revision this version of the code needs; a test holds it against the migrations."""
 
 HAS_VERSION = Statement(

@@ -209,8 +209,8 @@ Index("jobs_open", jobs.c.state, jobs.c.id, postgresql_where=text("ended_at is n
 
 run_tokens = Sequence("run_tokens", metadata=metadata)
 
-# No foreign keys: what makes a run has just locked its job and its engine, and neither is ever deleted. `traceparent`
-# is the span that granted it; where nothing is traced, its job's.
+# No foreign keys: what makes a run has just locked its job and its engine, and a job is removed with its runs.
+# `traceparent` is the span that granted it; where nothing is traced, its job's.
 runs = Table(
     "runs",
     metadata,

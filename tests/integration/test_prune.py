@@ -1,0 +1,413 @@
+"""Pruning on a real database: what is old leaves, and everything told of the rest, and of the past, stays true."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+import pytest
+
+from tests.support.cli import Cli, write_config
+from tests.support.databases import query
+from tests.support.history import crowded
+from tests.support.installation import Bench, noop
+from vibey.domain.errors import Removed, UnknownName
+from vibey.domain.outcome import Failure, FailureClass, Success
+from vibey.domain.rotation import UNIT
+from vibey.services import control, explain, logs, measure, metrics, prune, replay, views
+from vibey.services.audit import audit
+from vibey.services.cost import cost
+from vibey.services.enqueue import Order, place
+from vibey.services.route import route, run_pass
+from vibey.services.run import _start
+from vibey.services.settle import Held, settle
+from vibey.store import horizon, jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from vibey.domain.outcome import Outcome
+
+HYBRID = {
+    "mode": "hybrid",
+    "overflow_after_seconds": 0,
+    "paid_daily_cap": 60,
+    "retry_backoff_seconds": 0,
+    "slots": {"l": 2, "m": 3, "p": 4},
+}
+OUTCOMES: tuple[Outcome, ...] = (
+    Success(cost_usd=Decimal("0.25"), tokens_in=100, tokens_out=7),
+    Success(cost_usd=Decimal("0.5")),
+    Failure(FailureClass.WORK, "exit 1"),
+    Failure(FailureClass.HANDOFF, "exit 75"),
+)
+INSTANTS = {
+    "jobs": ("created_at", "due_at", "held_at", "ended_at"),
+    "runs": ("granted_at", "due_at", "sent_at", "started_at", "renewed_at", "ended_at"),
+    "passes": ("began_at", "at"),
+    "ledger": ("at",),
+}
+COUNTS = "select (select count(*) from jobs), (select count(*) from runs), (select count(*) from passes)"
+LEDGER = "select md5(string_agg(l::text, ',' order by id)) from ledger l"
+
+
+@pytest.fixture
+def bench(open_bench: Callable[..., Bench]) -> Bench:
+    """Two local engines and a paid one; jobs are kept ten days."""
+    return open_bench(
+        engine={"l": noop(), "m": noop(weight=2), "p": noop("paid")}, engines=HYBRID, services={"keep_days": 10}
+    )
+
+
+def grow_old(bench: Bench, days: int = 100) -> None:
+    """Make everything that has happened so many days older, past the ledger's own guard."""
+    query(bench.url, "alter table ledger disable trigger user")
+    for table, columns in INSTANTS.items():
+        aged = ", ".join(f"{column} = {column} - interval '{days} days'" for column in columns)
+        query(bench.url, f"update {table} set {aged}")
+    query(
+        bench.url,
+        f"update ledger set utc_day = utc_day - {days}, "
+        "data = case when data ? 'utc_day' then data || jsonb_build_object('utc_day', "
+        f"(utc_day - {days})::text) else data end where utc_day is not null",
+    )
+    query(bench.url, "alter table ledger enable trigger user")
+
+
+def work(bench: Bench, seed: int, seconds: float = 60, leave: int = 0) -> None:
+    """Route and settle until no more than so many jobs are left open."""
+    chance = random.Random(seed)
+    late = time.monotonic() + seconds
+    while bench.value("select count(*) from jobs where ended_at is null") > leave and time.monotonic() < late:
+        run_pass(bench.installation, "main")
+        for run, token, _ in chance.sample(live := bench.live(), min(3, len(live))):
+            started = _start(bench.installation, run, token)
+            if started is not None:
+                settle(bench.installation, Held.of(started, token), chance.choice(OUTCOMES))
+
+
+def sound(bench: Bench) -> dict[str, int]:
+    """Audit and replay find nothing; what the audit counted."""
+    found = audit(bench.installation)
+    assert found.violations == ()
+    replayed = replay.replay(bench.installation)
+    assert replayed.same == replayed.replayed
+    return found.checked
+
+
+def spent_on(bench: Bench) -> list[dict[str, Any]]:
+    """The costs of all days that have any."""
+    return [day for day in cost(bench.installation, days=400)["days"] if day["rows"]]
+
+
+def counted(bench: Bench) -> dict[object, object]:
+    """The metrics that only grow."""
+    found = metrics.snapshot(bench.installation)
+    return {(each.family.name, each.labels): each.value for each in found.samples if "selected" in each.family.name}
+
+
+def test_old_jobs_leave_and_nothing_told_of_them_changes(bench: Bench) -> None:
+    """Jobs, runs, decisions and passes go; ledger, costs, units, picks, credits, audit and replay stay as they were."""
+    bench.enqueue(60)
+    work(bench, 1)
+    grow_old(bench)
+    old = bench.value("select max(id) from jobs")
+    before = spent_on(bench), counted(bench), bench.value(LEDGER), bench.rows("select * from credits order by 1, 2")
+    events = views.ledger(bench.installation, views.LedgerPage(job=old))["events"]
+    units = sound(bench)["units"]
+    assert units > 0
+    runs = bench.value("select count(*) from runs")
+    found = prune.prune(bench.installation)
+    assert (found.jobs, found.runs, found.done) == (60, runs, True)
+    assert bench.rows(COUNTS) == [(0, 0, 0)]
+    after = spent_on(bench), counted(bench), bench.value(LEDGER), bench.rows("select * from credits order by 1, 2")
+    assert after == before
+    assert before[0][0]["cost_usd"] > 0
+    assert views.ledger(bench.installation, views.LedgerPage(job=old))["events"] == events
+    assert sound(bench) | {"units": units, "removed_jobs": 60, "removed_runs": runs} == sound(bench)
+    bench.enqueue(30)
+    work(bench, 2)
+    assert sound(bench)["units"] > units
+    assert not prune.prune(bench.installation).jobs
+
+
+def test_what_is_young_or_not_ended_stays_whole(bench: Bench) -> None:
+    """A job keeps the passes that decided about it, with all their decisions, however old, until it leaves itself."""
+    first = bench.enqueue(3)
+    route(bench.installation, "main")
+    for run, token, _ in bench.live()[:2]:
+        started = _start(bench.installation, run, token)
+        assert started is not None
+        settle(bench.installation, Held.of(started, token), Success())
+    grow_old(bench)
+    bench.enqueue(20)
+    work(bench, 3, leave=3)
+    left = {job for (job,) in bench.rows("select id from jobs where ended_at is null")}
+    found = prune.prune(bench.installation)
+    gone = set(first) - {job for (job,) in bench.rows("select id from jobs")}
+    assert found.jobs == len(gone) == 2
+    assert left <= {job for (job,) in bench.rows("select id from jobs")}
+    assert (
+        bench.value("select count(*) from runs r where not exists (select 1 from decisions where run_id = r.id)") == 0
+    )
+    sound(bench)
+    survivor = next(job for job in first if job not in gone)
+    told = explain.explain(bench.installation, survivor, every_run=True)
+    assert [run["reproduced"] for run in told["runs"]] == [True] * len(told["runs"])
+    assert told["runs"]
+    work(bench, 4)
+    grow_old(bench)
+    prune.prune(bench.installation)
+    assert bench.rows(COUNTS) == [(0, 0, 0)]
+    sound(bench)
+
+
+def test_why_a_group_waits_is_kept(bench: Bench) -> None:
+    """The latest decision about a group that still waits stays; an older one about it goes."""
+    bench.enqueue(12)
+    route(bench.installation, "main")
+    (waiting, *_) = bench.rows("select id from jobs where state = 'queued'")
+    grow_old(bench)
+    prune.prune(bench.installation)
+    told = explain.explain(bench.installation, waiting[0])["waiting"]
+    assert told["decision"]["reproduced"]
+    assert told["decision"]["reason"] == told["reason"]
+    sound(bench)
+
+
+def test_an_old_job_is_told_to_be_gone(bench: Bench) -> None:
+    """Whoever asks for a removed job hears so, with the way to its events; one that never was is unknown."""
+    (job,) = bench.enqueue()
+    work(bench, 5)
+    grow_old(bench)
+    prune.prune(bench.installation)
+    asks: tuple[Callable[[int], object], ...] = (
+        lambda number: views.job(bench.installation, number),
+        lambda number: explain.explain(bench.installation, number),
+        lambda number: logs.find(bench.installation, number),
+        lambda number: control.retry(bench.installation, number),
+        lambda number: control.cancel(bench.installation, number),
+        lambda number: replay.replay(bench.installation, job=number),
+    )
+    for ask in asks:
+        with pytest.raises(Removed, match=rf"job {job} is older than the record.*vibey ledger --job {job}"):
+            ask(job)
+        with pytest.raises(UnknownName, match="unknown job 999"):
+            ask(999)
+    assert replay.replay(bench.installation).to_json()["record_begins"] is not None
+    kept = views.status(bench.installation)["database"]
+    assert (kept["removed_jobs"], kept["keep_days"]) == (1, 10)
+    assert kept["bytes"] == pytest.approx(bench.value("select pg_database_size(current_database())"), rel=0.5)
+
+
+def test_the_command_prunes_and_the_others_say_what_is_gone(bench: Bench, tmp_path: Path) -> None:
+    """`vibey prune` tells what it removed; status, audit, replay, job and cost tell of a shorter record."""
+    bench.enqueue(4)
+    work(bench, 18)
+    runs = bench.value("select count(*) from runs")
+    grow_old(bench)
+    services = {"database_url": bench.url, "redis_url": bench.redis_url}
+    vibey = Cli(write_config(tmp_path / "vibey.toml", services, "keep_days = 10"))
+    spent = vibey("cost", "--days", 200, "--json").json["days"]
+    assert vibey("prune").out.startswith(f"removed 4 jobs, {runs} runs, ")
+    assert vibey("prune", "--json").json == {"jobs": 0, "runs": 0, "passes": 0, "done": True}
+    assert vibey("cost", "--days", 200, "--json").json["days"] == spent
+    assert "ended jobs are kept 10 days; 4 jobs removed, the record begins" in vibey("status").out
+    assert f"besides 4 removed jobs with {runs} runs" in vibey("audit").out
+    assert "those about jobs that ended before" in vibey("replay").out
+    gone = vibey("job", 1)
+    assert (gone.code, "older than the record" in gone.complaint) == (3, True)
+    past = vibey("replay", "--since", "200d", "--what-if", "cap=1", "--json").json
+    assert (past["jobs"], past["record_begins"] is not None) == (0, True)
+
+
+def test_for_ever_removes_nothing(open_bench: Callable[..., Bench]) -> None:
+    """With keep_days 0 nothing ever leaves."""
+    bench = open_bench(engine={"l": noop()}, services={"keep_days": 0})
+    bench.enqueue(3)
+    work(bench, 6)
+    grow_old(bench, 3000)
+    assert prune.prune(bench.installation).to_json() == {"jobs": 0, "runs": 0, "passes": 0, "done": True}
+    assert bench.value("select count(*) from jobs") == 3
+
+
+def test_a_measurement_finds_all_of_its_window(open_bench: Callable[..., Bench]) -> None:
+    """Jobs a project's measurement looks back on are kept, however few days jobs are kept otherwise."""
+    bench = open_bench(
+        engine={"near": noop(), "bought": noop("paid")}, engines={"mode": "auto"}, services={"keep_days": 1}
+    )
+    control.set_project(bench.installation, "default", {"auto_window_hours": "400"})
+    crowded(bench)
+    for table in ("jobs", "runs"):
+        aged = ", ".join(f"{each} = {each} - interval '150 hours'" for each in INSTANTS[table])
+        query(bench.url, f"update {table} set {aged}")
+    first = measure.measure(bench.installation, "default", force=True)["evidence"]
+    assert first["demand"] > 0
+    prune.prune(bench.installation)
+    again = measure.measure(bench.installation, "default", force=True)["evidence"]
+    assert (again["demand"], again["contended"]) == (first["demand"], first["contended"])
+
+
+def test_pruning_beside_work_and_audits(bench: Bench) -> None:
+    """While threads route and settle, two pruners and an audit beside them: every instant of it is sound."""
+    bench.enqueue(80)
+    work(bench, 7, leave=10)
+    grow_old(bench)
+    query(bench.url, "update runs set lease_expires_at = now() + interval '1 hour' where ended_at is null")
+    bench.enqueue(60)
+    aged = bench.value("select count(*) from jobs where ended_at is not null")
+    prune.PAGE_JOBS, pages = 7, prune.PAGE_JOBS
+    prune.PAGE_PASSES, passes = 3, prune.PAGE_PASSES
+    ended = threading.Event()
+
+    def pruner() -> int:
+        removed = 0
+        while not ended.is_set():
+            removed += prune.prune(bench.installation).jobs
+        return removed
+
+    try:
+        with ThreadPoolExecutor(5) as threads:
+            working = [threads.submit(work, bench, seed) for seed in (8, 9)]
+            pruning = [threads.submit(pruner) for _ in range(2)]
+            audits = []
+            while not all(each.done() for each in working):
+                audits.append(audit(bench.installation))
+            ended.set()
+            assert [found.violations for found in audits if not found.ok] == []
+            assert sum(each.result() for each in pruning) + prune.prune(bench.installation).jobs >= aged
+            for each in working:
+                each.result()
+    finally:
+        prune.PAGE_JOBS, prune.PAGE_PASSES = pages, passes
+    sound(bench)
+
+
+def test_a_death_between_any_two_steps_costs_nothing(bench: Bench) -> None:
+    """After every single transaction of a pruning the record is whole, and the next one goes on."""
+    bench.enqueue(12)
+    work(bench, 10)
+    grow_old(bench)
+    cutoff = bench.value("select now() - interval '10 days'")
+    steps = 0
+    run = bench.installation.database.run
+    while run(lambda connection: horizon.fold(connection, cutoff, UNIT, 2)):
+        sound(bench)
+        steps += 1
+    while (row := run(lambda connection: horizon.remove(connection, cutoff, 0, 3))).jobs:
+        assert row.reached is not None
+        sound(bench)
+        steps += 1
+    while run(lambda connection: horizon.sweep(connection, 0, 2)).passes:
+        sound(bench)
+        steps += 1
+    assert steps > 8
+    assert bench.rows(COUNTS) == [(0, 0, 0)]
+
+
+def test_a_job_is_not_removed_before_its_passes_are_folded(bench: Bench) -> None:
+    """Where folding has not come so far, the job waits for it."""
+    bench.enqueue(2)
+    work(bench, 11)
+    grow_old(bench)
+    cutoff = bench.value("select now() - interval '10 days'")
+    row = bench.installation.database.run(lambda connection: horizon.remove(connection, cutoff, 0, 100))
+    assert (row.jobs, row.aged) == (0, True)
+
+
+def test_a_pruner_leaves_the_work_to_the_other(bench: Bench) -> None:
+    """One that finds the horizon held removes nothing and says that it is not done."""
+    bench.enqueue(2)
+    work(bench, 12)
+    grow_old(bench)
+    with closing(psycopg2.connect(bench.url.replace("postgresql+psycopg2://", "postgresql://", 1))) as other:
+        with other.cursor() as cursor:
+            cursor.execute("select 1 from horizon for no key update")
+        found = prune.prune(bench.installation)
+    assert (found.jobs, found.done) == (0, False)
+    assert prune.prune(bench.installation).jobs == 2
+
+
+def test_a_reader_of_one_instant_still_sees_what_is_removed(bench: Bench) -> None:
+    """A foreign transaction that began before sees the whole record to its end, and keeps nobody from pruning."""
+    bench.enqueue(4)
+    work(bench, 13)
+    grow_old(bench)
+    with closing(psycopg2.connect(bench.url.replace("postgresql+psycopg2://", "postgresql://", 1))) as reader:
+        reader.set_session(isolation_level="REPEATABLE READ", readonly=True)
+        with reader.cursor() as cursor:
+            cursor.execute("select count(*) from jobs")
+            assert prune.prune(bench.installation).jobs == 4
+            cursor.execute("select (select count(*) from jobs), (select count(distinct job_id) from decisions)")
+            assert cursor.fetchone() == (4, 4)
+    sound(bench)
+
+
+def test_a_job_somebody_holds_is_left_for_the_next_time(bench: Bench) -> None:
+    """A retry that came first keeps its job: the pruner passes it over, and afterwards finds it queued."""
+    (job, other) = bench.enqueue(2, max_attempts=1)
+    route(bench.installation, "main")
+    for run, token, _ in bench.live():
+        started = _start(bench.installation, run, token)
+        assert started is not None
+        settle(bench.installation, Held.of(started, token), Failure(FailureClass.WORK, "exit 1"))
+    grow_old(bench)
+    with bench.installation.database.begin() as connection:
+        jobs.LOCK.first(connection, id=job)
+        assert prune.prune(bench.installation).jobs == 1
+    control.retry(bench.installation, job)
+    assert prune.prune(bench.installation).jobs == 0
+    assert bench.rows("select id, state from jobs") == [(job, "queued")]
+    with pytest.raises(Removed):
+        control.retry(bench.installation, other)
+    work(bench, 14)
+    sound(bench)
+
+
+def test_a_key_whose_job_is_removed_makes_a_new_one(bench: Bench) -> None:
+    """A repeated idempotency key finds the first job for as long as that is kept, and also one just being removed."""
+    first = place(bench.installation, [Order(idempotency_key="k")])[0]
+    work(bench, 15)
+    grow_old(bench)
+    assert not place(bench.installation, [Order(idempotency_key="k")])[0].created
+    with ThreadPoolExecutor(8) as threads:
+        placing = [
+            threads.submit(place, bench.installation, [Order(idempotency_key="k"), Order(), Order(idempotency_key="k")])
+            for _ in range(7)
+        ]
+        threads.submit(prune.prune, bench.installation).result()
+        placed = [each.result() for each in placing]
+    again = place(bench.installation, [Order(idempotency_key="k")])[0]
+    assert again.job_id != first.job_id
+    assert all(each[0].job_id == each[2].job_id for each in placed)
+    assert {each[0].job_id for each in placed} <= {first.job_id, again.job_id}
+    sound(bench)
+
+
+@pytest.mark.parametrize(
+    ("deed", "words"),
+    [
+        ("delete from jobs where id = (select min(id) from jobs)", "of the jobs the ledger tells of 4 are not there"),
+        ("delete from runs where id = (select max(id) from runs)", "of the runs the ledger tells of"),
+        ("update openings set credit = credit + 1 where member = 'm'", "shares less picks are"),
+        ("update horizon set jobs = jobs - 1", "and 2 were removed"),
+    ],
+)
+def test_what_is_lost_rather_than_removed_is_found(bench: Bench, deed: str, words: str) -> None:
+    """An audit knows what was removed by number and by balance; a row that is gone beside that is a breach."""
+    bench.enqueue(3)
+    work(bench, 16)
+    grow_old(bench)
+    prune.prune(bench.installation)
+    bench.enqueue(3)
+    work(bench, 17)
+    sound(bench)
+    query(bench.url, deed)
+    assert any(words in each.detail for each in audit(bench.installation).violations)
