@@ -118,7 +118,11 @@ def test_the_job_page_names_the_call_as_its_caller_knows_it(site: Site) -> None:
     """The task id of a routed call, as `vibey job` says it; another job has none."""
     routed, other = site.bench.enqueue(2)
     query(site.bench.url, f"update jobs set task_id = 'a-call' where id = {routed}")
-    assert site.vibey("job", routed, "--json").json["task_id"] == "a-call"
+    for ref in (routed, "a-call"):
+        told = site.vibey("job", ref, "--json").json
+        assert (told["job_id"], told["task_id"]) == (routed, "a-call")
+    assert site.vibey("explain", "a-call", "--json").json["job_id"] == routed
+    assert [site.vibey("job", ref).code for ref in ("a-cell", "call")] == [3, 2]
     assert "Task id a-call" in site.look(f"/job/{routed}").text
     assert "Task id" not in site.look(f"/job/{other}").text
 

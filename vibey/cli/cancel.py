@@ -8,14 +8,15 @@ import click
 
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
+from vibey.cli.jobref import JOB, number_of
 
 
 @click.command(cls=Command, examples=("vibey cancel 17", "vibey cancel 17 18 19 --json"))
-@click.argument("job_ids", nargs=-1, required=True, type=int, metavar="ID...")
+@click.argument("refs", nargs=-1, required=True, type=JOB, metavar="ID...")
 @json_option
 @click.pass_context
-def cancel(context: click.Context, job_ids: tuple[int, ...], *, as_json: bool) -> None:
-    """Cancel jobs, queued or running.
+def cancel(context: click.Context, refs: tuple[str | int, ...], *, as_json: bool) -> None:
+    """Cancel jobs, queued or running, by their numbers or by the ids of Celery tasks.
 
     A queued job ends at once, a running one when its processes have been stopped. Each is tried, whatever became of
     the others; exit 3 if any could not be cancelled.
@@ -26,7 +27,8 @@ def cancel(context: click.Context, job_ids: tuple[int, ...], *, as_json: bool) -
     done: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
     with session.installation() as installation:
-        for job_id in job_ids:
+        for ref in refs:
+            job_id = number_of(installation, ref)
             try:
                 result = control.cancel(installation, job_id)
             except Refused as error:

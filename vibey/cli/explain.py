@@ -8,6 +8,7 @@ import click
 
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
+from vibey.cli.jobref import JOB, number_of
 from vibey.cli.output import Column
 from vibey.services import display
 
@@ -43,19 +44,20 @@ LABELS = len("backoff until")
         "vibey explain 17 --json",
     ),
 )
-@click.argument("job_id", type=int, metavar="JOB")
+@click.argument("ref", type=JOB, metavar="JOB")
 @click.option("--all", "every_run", is_flag=True, help="Every run of the job, latest first; default: the latest.")
 @json_option
-def explain(job_id: int, *, every_run: bool, as_json: bool) -> None:
+def explain(ref: str | int, *, every_run: bool, as_json: bool) -> None:
     """Explain why a job ran where it did, or why it has not started.
 
     A run is explained from what was recorded when it was granted: the grounds, the way through the pools, and what
     became of every engine. For a queued job: what each engine lacks now, and the earliest start that is known.
+    JOB is the job's number, or the id of a Celery task: then it is the task's newest job.
     """
     from vibey.services.explain import explain as explained
 
     with session.installation() as installation:
-        found = explained(installation, job_id, every_run=every_run)
+        found = explained(installation, number_of(installation, ref), every_run=every_run)
     if as_json:
         output.print_json(found)
         return

@@ -10,6 +10,7 @@ import click
 
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
+from vibey.cli.jobref import JOB, number_of
 from vibey.cli.output import Column
 
 if TYPE_CHECKING:
@@ -29,14 +30,17 @@ SHOWN_CHARACTERS = 400
 
 
 @click.command(cls=Command, examples=("vibey job 17", "vibey job 17 --json"))
-@click.argument("job_id", type=int, metavar="ID")
+@click.argument("ref", type=JOB, metavar="ID")
 @json_option
-def job(job_id: int, *, as_json: bool) -> None:
-    """Show one job: its state and why, its result, and every run."""
+def job(ref: str | int, *, as_json: bool) -> None:
+    """Show one job: its state and why, its result, and every run.
+
+    ID is the job's number, or the id of a Celery task: then it is the task's newest job.
+    """
     from vibey.services import views
 
     with session.installation() as installation:
-        found = views.job(installation, job_id)
+        found = views.job(installation, number_of(installation, ref))
     if as_json:
         output.print_json(found)
         return

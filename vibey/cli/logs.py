@@ -9,6 +9,7 @@ import click
 
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
+from vibey.cli.jobref import JOB, number_of
 
 if TYPE_CHECKING:
     from vibey.services.logs import RunOutput
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
         "vibey logs 17 --run 41    of an earlier run, as vibey job 17 lists them",
     ),
 )
-@click.argument("job_id", type=int, metavar="ID")
+@click.argument("ref", type=JOB, metavar="ID")
 @click.option("-f", "--follow", is_flag=True, help="Go on as it grows, until the run has ended.")
 @click.option("--run", "run_id", type=int, metavar="N", help="Of this run; default: the newest.")
 @click.option("-n", "--lines", type=click.IntRange(0), help="Only the last so many lines.")
 @json_option
-def logs(job_id: int, *, follow: bool, run_id: int | None, lines: int | None, as_json: bool) -> None:
-    """Print the output of a run of job ID.
+def logs(ref: str | int, *, follow: bool, run_id: int | None, lines: int | None, as_json: bool) -> None:
+    """Print the output of a run of job ID, which is its number or the id of a Celery task.
 
     A run on this machine has a file with all that is kept; of one elsewhere, the end of it is in the database.
     A terminal gets what it can show, and colours; a file or pipe gets all of it.
@@ -38,6 +39,7 @@ def logs(job_id: int, *, follow: bool, run_id: int | None, lines: int | None, as
     if follow and (as_json or lines is not None):
         raise click.UsageError("--follow goes with neither --json nor --lines")
     with session.installation() as installation:
+        job_id = number_of(installation, ref)
         if follow:
             for piece in service.follow(installation, job_id, run_id, threading.Event().wait):
                 output.print_raw(piece)
