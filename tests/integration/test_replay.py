@@ -229,7 +229,7 @@ def test_only_so_many_differences_are_told(recorded: Bench, monkeypatch: pytest.
 def test_an_installation_without_decisions(open_bench: Callable[..., Bench]) -> None:
     """Nothing recorded is nothing that differs."""
     found = replay(open_bench(engine={"l": noop()}).installation)
-    assert found.to_json() == {"replayed": 0, "same": 0, "differing": []}
+    assert found.to_json() == {"replayed": 0, "same": 0, "differing": [], "record_begins": None}
 
 
 def _plan(url: str, statement: str) -> str:
@@ -290,7 +290,12 @@ def test_the_command(vibey: CommandLine) -> None:
     said = vibey("replay", "--since", "2h")
     count = vibey.bench.value("select count(*) from decisions")
     assert (said.code, said.out, said.err) == (0, f"replayed {count} decisions: all the same\n", "")
-    assert vibey("replay", "--job", jobs[0], "--json").json == {"replayed": 1, "same": 1, "differing": []}
+    assert vibey("replay", "--job", jobs[0], "--json").json == {
+        "replayed": 1,
+        "same": 1,
+        "differing": [],
+        "record_begins": None,
+    }
     query(vibey.bench.url, f"update decisions set engine = 'else' where job_id = {jobs[0]}")
     said = vibey("replay", COLUMNS="80")
     assert (said.code, "else recorded" in said.out, "1 difference" in said.out) == (1, True, True)
