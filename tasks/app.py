@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 P = ParamSpec("P")
+BEAT_SCHEDULER = "tasks.beat:SteadyScheduler"
 log = logging.getLogger("vibey.tasks")
 
 
@@ -39,12 +40,13 @@ def installation() -> Installation:
 
 def _configuration() -> dict[str, Any]:
     try:
-        return celery_configuration(settings(), ensure_services(settings()))
+        found = celery_configuration(settings(), ensure_services(settings()))
     except VibeyError as error:
         if click.get_current_context(silent=True) is None:
             raise
         # Under `celery -A tasks …` a person reads this, and needs no traceback.
         raise click.ClickException(f"vibey: {error}") from error
+    return {**found, "beat_scheduler": BEAT_SCHEDULER}
 
 
 def guarded(body: Callable[P, object]) -> Callable[P, None]:

@@ -64,6 +64,17 @@ def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> Non
         )
 
 
+@signals.celeryd_after_setup.connect
+def spend(instance: Any, **_: object) -> None:  # noqa: ANN401  Celery's worker
+    """Take messages from the worker's own queue as from all others: a canary taken is a canary spent.
+
+    Celery made that queue by itself, to be acknowledged. One canary under way when Redis goes is then restored over a
+    connection that is no more, and the worker ends by it.
+    """
+    for queue in instance.app.amqp.queues.consume_from.values():
+        queue.no_ack = queue.name != ENQUEUE_QUEUE
+
+
 @signals.worker_ready.connect
 def appear(sender: Any, **_: object) -> None:  # noqa: ANN401  Celery's consumer
     """Begin to say that this worker lives."""
@@ -141,8 +152,12 @@ class Pulse(threading.Thread):
         self._begin()
         cleaned = time.monotonic()
         while not self._ending.wait(self._interval):
-            self._beat()
-            self._tell_endings()
+            try:
+                self._beat()
+                self._tell_endings()
+            except Exception:
+                # A worker without its pulse would go on unseen: its engines would count as full for good.
+                log.exception("a beat failed; the next one is due")
             if self._worker.engines and time.monotonic() - cleaned > CLEAN_SECONDS:
                 cleaned = time.monotonic()
                 # A run lost with its worker still held its lease when this one started. Not here: a tree is large,

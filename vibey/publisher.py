@@ -125,26 +125,28 @@ def celery_settings(
         "worker_eta_task_limit": 100,
         "timezone": "UTC",
         "enable_utc": True,
+        # none expires: a worker judges that by its own clock, and one that is ahead of beat's would throw every tick
+        # away; a backlog is worked off quickly, for a message with nothing to do is one statement
         "beat_schedule": {
             "tick": {
                 "task": TICK_TASK,
                 "schedule": tick_seconds,
-                "options": {"queue": CONTROL_QUEUE, "expires": max(1.0, tick_seconds * 2)},
+                "options": {"queue": CONTROL_QUEUE},
             },
             "measure": {
                 "task": MEASURE_TASK,
                 "schedule": MEASURE_SECONDS,
-                "options": {"queue": CONTROL_QUEUE, "expires": MEASURE_SECONDS / 2},
+                "options": {"queue": CONTROL_QUEUE},
             },
             "audit": {
                 "task": AUDIT_TASK,
                 "schedule": AUDIT_SECONDS,
-                "options": {"queue": CONTROL_QUEUE, "expires": AUDIT_SECONDS / 2},
+                "options": {"queue": CONTROL_QUEUE},
             },
             "prune": {
                 "task": PRUNE_TASK,
                 "schedule": PRUNE_SECONDS,
-                "options": {"queue": CONTROL_QUEUE, "expires": PRUNE_SECONDS / 2},
+                "options": {"queue": CONTROL_QUEUE},
             },
         },
         "beat_max_loop_interval": max(0.5, min(5.0, tick_seconds)),

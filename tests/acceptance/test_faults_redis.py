@@ -13,7 +13,7 @@ from celery.utils.nodenames import worker_direct
 from tests.support.wait import until
 from vibey.embedded.record import Server
 from vibey.embedded.valkey import Valkey
-from vibey.publisher import make_app
+from vibey.publisher import ENQUEUE_QUEUE, make_app
 from vibey.services.installation import celery_configuration, service_urls
 
 if TYPE_CHECKING:
@@ -152,6 +152,21 @@ def test_every_connection_to_redis_is_cut(
     assert fleet.until_ended() == {"succeeded": 8}
     assert fleet.rows("select count(*)::int from runs where state <> 'succeeded'") == [(0,)]
     sound(fleet)
+
+
+@pytest.mark.slow
+def test_no_message_is_held_unacknowledged(open_fleet: Callable[..., Fleet]) -> None:
+    """When Redis goes, a worker that holds one ends: none does, its own canaries included, but a producer's jobs."""
+    fleet = open_fleet(**ENGINES)
+    fleet.muster()
+    settings = fleet.settings
+    with make_app("test", celery_configuration(settings, service_urls(settings))) as app:
+        asked = app.control.inspect(timeout=5)
+        found = until(lambda: len(answer := asked.active_queues() or {}) == 2 and answer, what="both workers' answers")
+        assert found
+        acknowledged = {queue["name"] for queues in found.values() for queue in queues if not queue["no_ack"]}
+        assert acknowledged == {ENQUEUE_QUEUE}
+        assert sum(len(queues) for queues in found.values()) == 4 + 2
 
 
 @pytest.mark.slow

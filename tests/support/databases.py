@@ -15,10 +15,14 @@ def renamed(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
+def plain(url: str) -> str:
+    """The URL as the driver itself takes it."""
+    return url.replace("postgresql+psycopg2://", "postgresql://", 1)
+
+
 def query(url: str, statement: str) -> list[tuple[object, ...]]:
     """Run one statement by itself, outside any transaction, and return its rows, if it has any."""
-    plain = url.replace("postgresql+psycopg2://", "postgresql://", 1)
-    with closing(psycopg2.connect(plain)) as connection:
+    with closing(psycopg2.connect(plain(url))) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             cursor.execute(statement)

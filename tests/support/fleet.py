@@ -106,8 +106,19 @@ class Member:
 class Fleet:
     """One installation in a folder, its processes, and short ways to wait for what its tables say."""
 
-    def __init__(self, folder: Path, services: Services | None, prefix: str, tables: Mapping[str, Any]) -> None:
-        """Write the configuration. `services` None means embedded servers under the folder."""
+    def __init__(
+        self,
+        folder: Path,
+        services: Services | None,
+        prefix: str,
+        tables: Mapping[str, Any],
+        application: str = "tasks",
+    ) -> None:
+        """Write the configuration. `services` None means embedded servers under the folder.
+
+        `application` is the Celery application of its workers and beats, which a test may have spoiled.
+        """
+        self._application = application
         self.folder = folder
         self.labour_log = folder / "labour.log"
         self.config = folder / "vibey.toml"
@@ -133,22 +144,27 @@ class Fleet:
         command = {} if "kind" in table else {"kind": "command", "argv": argv}
         return {"tier": "local", **command, **table}
 
-    def control(self, name: str = "control") -> Member:
-        """Start a worker that routes and ticks."""
-        return self.start(name, "worker", "-Q", CONTROL_QUEUE, "-n", f"{name}@%h", "--concurrency", "2")
+    def control(self, name: str = "control", *, environment: Mapping[str, str] | None = None) -> Member:
+        """Start a worker that routes and ticks; like the others', its environment may hold more."""
+        arguments = ("worker", "-Q", CONTROL_QUEUE, "-n", f"{name}@%h", "--concurrency", "2")
+        return self.start(name, *arguments, environment=environment)
 
-    def build(self, name: str = "build", *more: str) -> Member:
+    def build(self, name: str = "build", *more: str, environment: Mapping[str, str] | None = None) -> Member:
         """Start a worker that runs jobs of every engine."""
-        return self.start(name, "worker", "-X", CONTROL_QUEUE, "-n", f"{name}@%h", *more)
+        arguments = ("worker", "-X", CONTROL_QUEUE, "-n", f"{name}@%h", *more)
+        return self.start(name, *arguments, environment=environment)
 
-    def beat(self, name: str = "beat") -> Member:
+    def beat(self, name: str = "beat", *, environment: Mapping[str, str] | None = None) -> Member:
         """Start a beat."""
-        return self.start(name, "beat", "--schedule", str(self.folder / name))
+        return self.start(name, "beat", "--schedule", str(self.folder / name), environment=environment)
 
-    def start(self, name: str, *arguments: str, app: str = "tasks") -> Member:
-        """Start a process of a Celery app."""
+    def start(
+        self, name: str, *arguments: str, app: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> Member:
+        """Start a process of a Celery app, the fleet's own by default."""
         log = self.folder / f"{name}.log"
-        member = Member(name, ["-A", app, *arguments, "--loglevel", "INFO"], log, self.environment)
+        line = ["-A", app or self._application, *arguments, "--loglevel", "INFO"]
+        member = Member(name, line, log, {**self.environment, **(environment or {})})
         self.members.append(member)
         return member
 

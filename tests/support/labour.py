@@ -6,6 +6,8 @@ line is then as late as it can be known to have lived. The job's payload says wh
 
 - `seconds`: how long to work (default 0);
 - `gate`: a file to wait for before it ends;
+- `fails`: fail by exit 1 in so many first attempts;
+- `hands_off`: on the engine of this name, wind down early as a program does that saved its state, by exit 75;
 - `needs`: a file without which it dies at once, by its own hand, as a program that crashes does;
 - `family`: start a child in a session of its own that ignores TERM, and ignore TERM too;
 - `kill`: `holder` kills the worker's process that holds the run, `guard` the supervisor between them.
@@ -68,6 +70,10 @@ def main(log: str, engine: str) -> None:
     if "kill" in payload:
         os.kill(_grandparent() if payload["kill"] == "holder" else os.getppid(), signal.SIGKILL)
     labour.live(payload.get("seconds", 0), payload.get("gate", ""))
+    if job["attempt"] <= payload.get("fails", 0):
+        sys.exit(1)
+    if payload.get("hands_off") == engine:
+        sys.exit(75)
     labour.say("end")
 
 

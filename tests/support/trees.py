@@ -41,3 +41,12 @@ def state(pid: int) -> str:
     except OSError:
         return ""
     return line.rpartition(")")[2].split()[0]
+
+
+def parent(pid: int) -> int:
+    """The number of a process's parent; 0 once it is gone."""
+    try:
+        line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return int(line.rpartition(")")[2].split()[1])

@@ -208,8 +208,9 @@ def translated() -> Iterator[None]:
         yield
     except DBAPIError as error:
         code = getattr(error.orig, "pgcode", None) or ""
-        gone = error.connection_invalidated or code.startswith(("08", "57P")) or not code
-        if not gone or not _is_operational(error):
+        # A connection reset in the middle of an answer is a mere DatabaseError to the driver, without a code.
+        gone = error.connection_invalidated or (_is_operational(error) and (not code or code.startswith(("08", "57P"))))
+        if not gone:
             raise
         detail = str(error.orig).strip().splitlines()
         raise ServiceUnavailable("Postgres", detail[0] if detail else "no answer", REMEDY) from error
