@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.support.fleet import Fleet
     from tests.support.scrape import Series
 
+pytestmark = pytest.mark.slow
+
 
 class Exporters:
     """`vibey metrics` beside a fleet, one process after the other."""

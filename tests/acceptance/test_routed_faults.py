@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.support.fleet import Fleet
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 
 
@@ -99,7 +101,6 @@ def test_a_killed_body_runs_again(open_shop: Callable[..., Bookshop], sound: Cal
     sound(shop.fleet)
 
 
-@pytest.mark.slow
 def test_a_killed_worker(open_shop: Callable[..., Bookshop], sound: Callable[[Fleet], None]) -> None:
     """Kill -9 of a whole worker of ours: its body dies with it, and another worker has the call done."""
     shop = open_shop(engine={"press": bookshop.engine()})
@@ -116,7 +117,6 @@ def test_a_killed_worker(open_shop: Callable[..., Bookshop], sound: Callable[[Fl
     sound(shop.fleet)
 
 
-@pytest.mark.slow
 def test_an_end_is_told_by_the_next_worker(open_shop: Callable[..., Bookshop]) -> None:
     """A call cancelled while no worker lives is REVOKED as soon as one with the app is there."""
     shop = open_shop(engine={"press": bookshop.engine()})

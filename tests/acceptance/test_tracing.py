@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.support.fleet import Fleet
     from tests.support.otlp import Told
 
+pytestmark = pytest.mark.slow
+
 PRODUCER, CONSUMER, INTERNAL = 4, 5, 1
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 # Writes down the trace context it was given, and reports what it cost.

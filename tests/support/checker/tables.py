@@ -42,6 +42,8 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
             "a job failed though nothing allowed it to",
             """select j.id, j.reason from jobs j
                where j.state = 'failed' and j.attempt < j.max_attempts and j.deadline_at is null
+                 -- a task's own exception is its last word
+                 and j.task_id is null
                  and not exists (select 1 from runs r where r.job_id = j.id and r.state = 'lost')
                  and j.handoffs < 3""",
         ),
