@@ -7,7 +7,7 @@ SEED ?= 1
 CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibey/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench bench-quick chaos mutate clean
+.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench bench-quick chaos test-chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ demo: install  ## see the router at work on this machine, with no engine or acco
 	$(BIN)/vibey demo
 
 test: install  ## run the tests, all but the slow suites
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not bench and not clients and not browser"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients and not browser"
 
 test-slow: install  ## run the tests that keep real processes busy for a minute or so
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m "slow and not clients"
@@ -81,6 +81,9 @@ build/peers/.installed: benchmarks/peers.txt
 
 chaos: install  ## 520 faults over 5000 jobs on real processes, reproducibly: make chaos SEED=7
 	$(BIN)/python -m tests.support.chaos --seed $(SEED)
+
+test-chaos: install  ## a minute of chaos, and the bugs it has to find
+	$(BIN)/python -m pytest tests/acceptance/test_chaos.py -m chaos --durations 5
 
 mutate: install  ## change the domain in small ways, one at a time, and see which changes no test notices
 	$(PYTHON) -m venv build/mutate

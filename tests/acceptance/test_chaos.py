@@ -32,7 +32,7 @@ BUGS = {
     "overflow_at_once": ("I5", ["kill a router"]),
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
