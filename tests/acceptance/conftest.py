@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,3 +47,11 @@ def sound() -> Callable[[Fleet], None]:
         assert audit(fleet.installation).violations == ()
 
     return check
+
+
+@pytest.fixture
+def ctrl_c_heeded() -> Iterator[None]:
+    """Let what is started here heed Ctrl-C, even where these tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

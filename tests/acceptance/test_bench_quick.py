@@ -84,6 +84,7 @@ def test_nothing_is_left_behind(report: dict[str, Any], scratch: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.usefixtures("ctrl_c_heeded")
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C in the midst of workers, proxies and peers ends all of them and removes the scratch folder."""
     command = [

@@ -146,17 +146,9 @@ def _page(address: str) -> str:
         return ""
 
 
-@pytest.fixture
-def _heeded() -> Iterator[None]:
-    """Let what is started here heed Ctrl-C, even where these tests run in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.slow
-@pytest.mark.usefixtures("_heeded")
+@pytest.mark.usefixtures("ctrl_c_heeded")
 def test_interrupting_up_stops_everything(machine: Machine) -> None:
     """Ctrl-C on a foreground up ends it with 0 and leaves no process, a run at work included; the data stays."""
     up = machine.start("up", "--no-flower")
