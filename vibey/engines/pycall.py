@@ -94,21 +94,24 @@ def info_of(job: Document) -> CallInfo:
     )
 
 
-def main(arguments: list[str]) -> int:
-    """Exit status: 0 once a report is written, or the check is good; else 78."""
-    # It led here and is not for the programs the callable starts.
+def serve(arguments: list[str], check: Callable[[str], object], carry_out: Callable[[str, Document], Document]) -> int:
+    """What a child process does: check what its argument names, or carry out the job with it and leave the report.
+
+    Exit status: 0 once a report is written, or the check is good; else 78.
+    """
+    # It led here and is not for the programs the job starts.
     os.environ.pop("PYTHONPATH", None)
     if arguments[0] == "--check":
         try:
-            load(arguments[1])
+            check(arguments[1])
         except Misconfigured as error:
             sys.stdout.write(f"{error}\n")
             return 78
         return 0
     job = json.loads(Path(os.environ["VIBEY_JOB_FILE"]).read_text(encoding="utf-8"))
-    write_report(Path(os.environ["VIBEY_RESULT_FILE"]), call(arguments[0], job))
+    write_report(Path(os.environ["VIBEY_RESULT_FILE"]), carry_out(arguments[0], job))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve(sys.argv[1:], load, call))

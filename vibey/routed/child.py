@@ -7,7 +7,6 @@ time are kept, the soft one by an exception in the body, the hard one by an end 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -30,7 +29,7 @@ from vibey.domain.call import TaskCall, task_call_of
 from vibey.domain.outcome import FailureClass, one_line
 from vibey.engines.calling import DeclaredFailure, GivenUp, HandOff, Misconfigured
 from vibey.engines.ours import write_report
-from vibey.engines.pycall import imported, info_of
+from vibey.engines.pycall import imported, info_of, serve
 from vibey.routed.request import request_of
 from vibey.routed.task import Held, RoutedTask
 
@@ -182,21 +181,5 @@ def _last_word(task: RoutedTask, call: TaskCall, error: Exception) -> Document:
     return _failed(f"{type(error).__name__}: {error}", final=True)
 
 
-def main(arguments: list[str]) -> int:
-    """Exit status: 0 once a report is written, or the check is good; else 78."""
-    # It led here and is not for the programs the body starts.
-    os.environ.pop("PYTHONPATH", None)
-    if arguments[0] == "--check":
-        try:
-            app_of(arguments[1])
-        except Misconfigured as error:
-            sys.stdout.write(f"{error}\n")
-            return 78
-        return 0
-    job = json.loads(Path(os.environ["VIBEY_JOB_FILE"]).read_text(encoding="utf-8"))
-    write_report(Path(os.environ["VIBEY_RESULT_FILE"]), carry_out(arguments[0], job))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve(sys.argv[1:], app_of, carry_out))
