@@ -16,11 +16,12 @@ from vibey.domain.decide import Assign, decide
 from vibey.domain.turn import highest, turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from vibey.domain.assessment import Survey
     from vibey.domain.decide import Decision, Request, World
     from vibey.domain.requirement import Requirement
+    from vibey.domain.turn import Lot
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,12 @@ class Queued:
 
     request: Request
     level: int
+
+
+def whose_turn(heads: Sequence[tuple[str, int]], world: World) -> tuple[str, tuple[Lot, ...]]:
+    """Whose turn it is, and what was drawn to find out, from the level of each project's first job, in queue order."""
+    among = highest(heads)
+    return turn(world.pool.key, {name: world.policy(name).weight for name in among}, world.credits)
 
 
 def decide_fairly(queue: Iterable[Queued], world: World) -> Iterator[Assign]:
@@ -55,9 +62,7 @@ class _Lines:
         heads = sorted((head for project in list(self._lines) if (head := self._head(project))), key=itemgetter(0))
         if not heads:
             return None
-        world = self._world
-        among = highest([(_project(each), each.level) for _, each in heads])
-        project, lots = turn(world.pool.key, {name: world.policy(name).weight for name in among}, world.credits)
+        project, lots = whose_turn([(_project(each), each.level) for _, each in heads], self._world)
         request = self._lines[project].popleft()[1].request
         return self._granted(replace(request, lots=lots))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from vibey.domain.turn import highest, level, turn
+from vibey.domain.fairness import whose_turn
+from vibey.domain.turn import level
 from vibey.simulate.line import FRONT, NUMBERS
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ class ByTurns:
         heads = _heads(groups)
         if not heads:
             return None
-        among = highest([(_project(group), self._level(place)) for place, group in heads])
-        weights = {name: world.policy(name).weight for name in among}
-        chosen, self.lots = turn(world.pool.key, weights, world.credits)
+        chosen, self.lots = whose_turn([(_project(group), self._level(place)) for place, group in heads], world)
         return next(head for head in heads if _project(head[1]) == chosen)
 
     def line(self, _: Place) -> Place:
