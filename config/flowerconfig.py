@@ -1,31 +1,10 @@
-"""Flower's configuration: `celery -A tasks flower --conf=config/flowerconfig.py`; change what you like here.
+"""Flower's configuration: `celery -A tasks flower --conf=config/flowerconfig.py`.
 
-The last line brings in the router's pages, and the refusal to be open to others without a login.
+Set what you like below the imports, as `max_tasks = 50_000`. The last line brings in the router's pages, and the refusal to
+be open to others without a login.
 """
 
 from vibey.flower import seam
-from vibey.flower.defaults import (
-    address,
-    format_task,
-    max_tasks,
-    natural_time,
-    persistent,
-    port,
-    purge_offline_workers,
-    read_only,
-    tasks_columns,
-)
-
-__all__ = [
-    "address",
-    "format_task",
-    "max_tasks",
-    "natural_time",
-    "persistent",
-    "port",
-    "purge_offline_workers",
-    "read_only",
-    "tasks_columns",
-]
+from vibey.flower.defaults import *  # noqa: F403  (Flower reads its options off this file)
 
 seam.install()

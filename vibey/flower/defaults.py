@@ -9,6 +9,18 @@ from typing import Any
 
 from flower.utils import strtobool
 
+__all__ = [
+    "address",
+    "format_task",
+    "max_tasks",
+    "natural_time",
+    "persistent",
+    "port",
+    "purge_offline_workers",
+    "read_only",
+    "tasks_columns",
+]
+
 address = os.environ.get("FLOWER_ADDRESS") or "127.0.0.1"
 port = int(os.environ.get("FLOWER_PORT") or "5555")
 read_only = bool(strtobool(os.environ.get("FLOWER_READ_ONLY") or "true"))

@@ -5,28 +5,6 @@ finds it where it is; `config/flowerconfig.py` is one of your own to change.
 """
 
 from vibey.flower import seam
-from vibey.flower.defaults import (
-    address,
-    format_task,
-    max_tasks,
-    natural_time,
-    persistent,
-    port,
-    purge_offline_workers,
-    read_only,
-    tasks_columns,
-)
-
-__all__ = [
-    "address",
-    "format_task",
-    "max_tasks",
-    "natural_time",
-    "persistent",
-    "port",
-    "purge_offline_workers",
-    "read_only",
-    "tasks_columns",
-]
+from vibey.flower.defaults import *  # noqa: F403  (Flower reads its options off this file)
 
 seam.install()
