@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.carried import carried_out
 from tests.support.provider import Provider, Say
 from tests.support.repositories import Repository
 from vibey.domain.effort import Effort
 from vibey.domain.outcome import Success
-from vibey.engines.contract import EngineConfig, Job, Renewal
+from vibey.engines.contract import EngineConfig, Job
 from vibey.engines.registry import equipped
-from vibey.engines.runner import execute
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,14 +72,8 @@ def run(
         api_key_env="CLIENTS_TEST_KEY",
         workspace_roots=(folder / "roots",),
     )
-    return execute(
-        equipped(config),
-        Job(7, 70, 9, 1, Effort.HIGH, payload, "site", installation=uuid.uuid4().hex),
-        directory_root=folder / uuid.uuid4().hex,
-        lease_seconds=60,
-        renew=lambda: Renewal.KEPT,
-        timeout_seconds=seconds,
-    )
+    job = Job(7, 70, 9, 1, Effort.HIGH, payload, "site", installation=uuid.uuid4().hex)
+    return carried_out(equipped(config), job, folder / uuid.uuid4().hex, seconds)
 
 
 @pytest.mark.clients

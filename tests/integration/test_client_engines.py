@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.carried import outcome_of
 from tests.support.recordings import CLIENTS, FOLDER
 from vibey.domain.effort import Effort
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.engines.clients.client import STALL_SECONDS
-from vibey.engines.contract import EngineConfig, Job, Renewal
+from vibey.engines.contract import EngineConfig, Job
 from vibey.engines.registry import build
-from vibey.engines.runner import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,16 +73,7 @@ def run(tmp_path: Path) -> Run:
         asked = {"prompt": HOSTILE} if payload is None else payload
         settings = {"api_key_env": "TEAM_KEY", "model": "m", **config}
         job = Job(7, 70, 9, 1, Effort.HIGH, asked, "site", installation=uuid.uuid4().hex)  # type: ignore[arg-type]
-        outcome = execute(
-            build(EngineConfig("e", kind, **settings)),  # type: ignore[arg-type]
-            job,
-            directory_root=tmp_path / "runs",
-            lease_seconds=60,
-            renew=lambda: Renewal.KEPT,
-            timeout_seconds=60,
-        )
-        assert isinstance(outcome, Success | Failure)
-        return outcome
+        return outcome_of(build(EngineConfig("e", kind, **settings)), job, tmp_path / "runs")  # type: ignore[arg-type]
 
     return begin
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.carried import outcome_of
 from vibey.domain.effort import Effort
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
-from vibey.engines.contract import EngineConfig, Job, Renewal
+from vibey.engines.contract import EngineConfig, Job
 from vibey.engines.registry import build
-from vibey.engines.runner import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,16 +33,7 @@ def run(tmp_path: Path) -> Run:
     def begin(script: str, *more: str, **config: object) -> Outcome:
         engine = EngineConfig("shell", "command", argv=("sh", "-c", script, "sh", *more), **config)  # type: ignore[arg-type]
         job = Job(7, 70, 9, 2, Effort.HIGH, PAYLOAD, "site", installation=uuid.uuid4().hex, session="s1")
-        outcome = execute(
-            build(engine),
-            job,
-            directory_root=tmp_path,
-            lease_seconds=60,
-            renew=lambda: Renewal.KEPT,
-            timeout_seconds=60,
-        )
-        assert isinstance(outcome, Success | Failure)
-        return outcome
+        return outcome_of(build(engine), job, tmp_path)
 
     return begin
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def site(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Site]:
     """Flower on this test's own installation."""
-    opened = Site(database_url, redis_url, tmp_path / "site")
-    try:
+    with closing(Site(database_url, redis_url, tmp_path / "site")) as opened:
         yield opened.start()
-    finally:
-        opened.close()
 
 
 def _running(site: Site) -> tuple[int, int, OutputLog]:

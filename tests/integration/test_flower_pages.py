@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -24,11 +25,8 @@ MANY = 10_000
 @pytest.fixture
 def site(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Site]:
     """Flower on this test's own installation."""
-    opened = Site(database_url, redis_url, tmp_path / "site")
-    try:
+    with closing(Site(database_url, redis_url, tmp_path / "site")) as opened:
         yield opened.start()
-    finally:
-        opened.close()
 
 
 def _busy(site: Site) -> list[int]:

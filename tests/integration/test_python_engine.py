@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.carried import outcome_of
 from tests.support.trees import living
 from vibey.domain.effort import Effort
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
-from vibey.engines.contract import EngineConfig, Job, Renewal
+from vibey.engines.contract import EngineConfig, Job
 from vibey.engines.registry import build
-from vibey.engines.runner import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +32,8 @@ def run(tmp_path: Path) -> Run:
 
     def begin(how: str, dotted: str = WORK) -> Outcome:
         installation = uuid.uuid4().hex
-        outcome = execute(
-            build(EngineConfig("py", "python", callable=dotted)),
-            Job(7, 70, 9, 2, Effort.HIGH, {"how": how, "n": 3}, "site", installation=installation),
-            directory_root=tmp_path,
-            lease_seconds=60,
-            renew=lambda: Renewal.KEPT,
-            timeout_seconds=60,
-        )
-        assert isinstance(outcome, Success | Failure)
+        job = Job(7, 70, 9, 2, Effort.HIGH, {"how": how, "n": 3}, "site", installation=installation)
+        outcome = outcome_of(build(EngineConfig("py", "python", callable=dotted)), job, tmp_path)
         assert not living(installation, without_supervisor=False)
         return outcome
 

@@ -11,12 +11,12 @@ import pytest
 import redis
 
 from tests.support.bookshop import APP, PROJECT, VARIABLES
+from tests.support.carried import outcome_of
 from vibey.domain.effort import Effort
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import Failure, FailureClass, Success
-from vibey.engines.contract import EngineConfig, Job, Renewal
+from vibey.engines.contract import EngineConfig, Job
 from vibey.engines.registry import build, equipped
-from vibey.engines.runner import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,16 +51,8 @@ def run(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("BOOKSHOP_DIARY", str(tmp_path / "diary"))
 
     def begin(payload: dict[str, Any], config: EngineConfig = PRESS) -> Outcome:
-        outcome = execute(
-            equipped(config),
-            Job(7, 70, 9, 1, Effort.HIGH, payload, "site", installation=uuid.uuid4().hex),
-            directory_root=tmp_path,
-            lease_seconds=60,
-            renew=lambda: Renewal.KEPT,
-            timeout_seconds=60,
-        )
-        assert isinstance(outcome, Success | Failure)
-        return outcome
+        job = Job(7, 70, 9, 1, Effort.HIGH, payload, "site", installation=uuid.uuid4().hex)
+        return outcome_of(equipped(config), job, tmp_path)
 
     return begin
 

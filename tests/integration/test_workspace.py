@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.carried import carried_out
 from tests.support.repositories import Repository, Studio
 from tests.support.wait import until
 from vibey.domain.effort import Effort
@@ -21,11 +22,9 @@ from vibey.engines.contract import (
     Health,
     Job,
     Progress,
-    Renewal,
     RunSteps,
 )
 from vibey.engines.registry import equipped
-from vibey.engines.runner import execute
 from vibey.engines.workspace import Workspaced
 
 if TYPE_CHECKING:
@@ -261,14 +260,7 @@ def test_engine_without_roots_hands_the_job_off(tmp_path: Path) -> None:
     """A kind that would work in a folder refuses a job whose repository it may not have."""
     config = EngineConfig("e", "openai", base_url="http://127.0.0.1:1/v1", model="m")
     job = Job(7, 70, 1, 1, Effort.LOW, {"repo": "site", "prompt": "x"}, "default")
-    outcome = execute(
-        equipped(config),
-        job,
-        directory_root=tmp_path,
-        lease_seconds=60,
-        renew=lambda: Renewal.KEPT,
-        timeout_seconds=60,
-    )
+    outcome = carried_out(equipped(config), job, tmp_path)
     assert failed(outcome)[0] is FailureClass.HANDOFF
     assert "workspace_roots" in failed(outcome)[1]
 
@@ -296,14 +288,7 @@ def test_nothing_is_written_while_it_is_read(studio: Studio, site: Repository) -
     """A process that an adapter has left running is dead before its tree is read, and that spoils no result."""
     config = EngineConfig("e", "third", workspace_roots=(studio.roots,))
     job = Job(7, 70, 1, 1, Effort.LOW, {"repo": "site"}, "default", installation=uuid.uuid4().hex)
-    outcome = execute(
-        Workspaced(LeavesAtOnce(), config),
-        job,
-        directory_root=studio.folder / "runs",
-        lease_seconds=60,
-        renew=lambda: Renewal.KEPT,
-        timeout_seconds=60,
-    )
+    outcome = carried_out(Workspaced(LeavesAtOnce(), config), job, studio.folder / "runs")
     assert result_of(outcome)["branch"] == "vibey/7"
     assert isinstance(outcome, Success)
     assert outcome.near_quota_ms == 5

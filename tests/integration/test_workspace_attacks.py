@@ -17,18 +17,6 @@ from vibey.engines.contract import Check
 from vibey.engines.tree import release
 
 
-@pytest.fixture
-def studio(tmp_path: Path) -> Studio:
-    """Where scripts run."""
-    return Studio(tmp_path, checks={"unit": Check(("true",), 30)})
-
-
-@pytest.fixture
-def site(studio: Studio) -> Repository:
-    """The repository most jobs name."""
-    return Repository.made(studio.roots / "site", readme="hello\n", keep="same\n")
-
-
 @pytest.mark.parametrize(
     "repo",
     [

@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def studio(tmp_path: Path) -> Studio:
-    """Where scripts run."""
-    return Studio(tmp_path, checks={"unit": Check(("true",), 30)})
-
-
-@pytest.fixture
-def site(studio: Studio) -> Repository:
-    """The repository most jobs name."""
-    return Repository.made(studio.roots / "site", readme="hello\n", keep="same\n")
-
-
-@pytest.fixture
 def trap(tmp_path: Path) -> Path:
     """A folder with a program that leaves a mark when it is run, as every hook, and a configuration that wants it."""
     folder = tmp_path / "trap"

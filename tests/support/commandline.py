@@ -11,9 +11,7 @@ from vibey.services.route import run_pass
 if TYPE_CHECKING:
     from pathlib import Path
 
-FLEET = """
-[engines]
-mode = "singleton"
+ENGINES = """
 [engines.slots]
 near = 2
 [engine.near]
@@ -35,7 +33,7 @@ class CommandLine(Cli):
     def __init__(self, database_url: str, redis_url: str, folder: Path) -> None:
         """Write the configuration and the fleet; `bench` has a live worker for every engine."""
         services = {"database_url": database_url, "redis_url": redis_url, "data_dir": str(folder / "data")}
-        super().__init__(write_config(folder / "vibey.toml", services, FLEET))
+        super().__init__(write_config(folder / "vibey.toml", services, f'[engines]\nmode = "singleton"\n{ENGINES}'))
         engine = {
             "near": {"kind": "noop", "tier": "local", "weight": 2, "capabilities": ["web"]},
             "far": {"kind": "noop", "tier": "local"},

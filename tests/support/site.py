@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from typing_extensions import override
 
 from tests.support.cli import Cli, write_config
+from tests.support.commandline import ENGINES
 from tests.support.installation import Bench
 from tests.support.wait import until
 from vibey.services.route import run_pass
@@ -27,23 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
-FLEET = """
+FLEET = f"""
 [engines]
 mode = "hybrid"
 overflow_after_seconds = 60
 paid_daily_cap = 3
-[engines.slots]
-near = 2
-[engine.near]
-kind = "noop"
-tier = "local"
-weight = 2
-capabilities = ["web"]
-[engine.far]
-kind = "noop"
-tier = "local"
-[engine.bought]
-kind = "noop"
+{ENGINES}
 account = "vendor"
 """
 VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
