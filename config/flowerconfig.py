@@ -1,7 +1,7 @@
 """Flower's configuration: `celery -A tasks flower --conf=config/flowerconfig.py`.
 
-Set what you like below the imports, as `max_tasks = 50_000`. The last line brings in the router's pages, and the refusal to
-be open to others without a login.
+Set what you like below the imports, as `max_tasks = 50_000`. The last line brings in the router's pages, and the
+refusal to be open to others without a login.
 """
 
 from vibey.flower import seam
