@@ -22,6 +22,11 @@ create trigger ledger_append_only before update or delete or truncate on ledger
 """
 
 
+def _stamp(name: str) -> sa.Column[object]:
+    """An instant that is the database's own where none is given."""
+    return sa.Column(name, sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False)
+
+
 def upgrade() -> None:
     """Make every table of the first version."""
     op.execute(sa.schema.CreateSequence(sa.Sequence("run_tokens")))
@@ -34,9 +39,7 @@ def upgrade() -> None:
         sa.Column("probes", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("failures_in_a_row", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("failure", sa.Integer(), server_default=sa.text("0"), nullable=False),
-        sa.Column(
-            "failure_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
+        _stamp("failure_at"),
         sa.Column("probe_run_id", sa.BigInteger(), nullable=True),
         sa.Column("ramp", sa.Integer(), nullable=True),
         sa.Column("login_ok", sa.Boolean(), server_default=sa.text("true"), nullable=False),
@@ -99,20 +102,16 @@ def upgrade() -> None:
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("requirement_key", sa.BigInteger(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("since", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        _stamp("since"),
         sa.PrimaryKeyConstraint("pool", "requirement_key", name=op.f("group_states_pkey")),
     )
     op.create_table(
         "installation",
         sa.Column("id", sa.SmallInteger(), autoincrement=False, nullable=False),
-        sa.Column(
-            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
+        _stamp("created_at"),
         sa.Column("last_tick_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("judge_after", sa.DateTime(timezone=True), nullable=True),
-        sa.Column(
-            "last_clean_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
+        _stamp("last_clean_at"),
         sa.Column("age_ms", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("id = 1", name=op.f("installation_single")),
         sa.PrimaryKeyConstraint("id", name=op.f("installation_pkey")),
@@ -120,7 +119,7 @@ def upgrade() -> None:
     op.create_table(
         "ledger",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        _stamp("at"),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("project_id", sa.Integer(), nullable=True),
         sa.Column("job_id", sa.BigInteger(), nullable=True),
@@ -156,7 +155,7 @@ def upgrade() -> None:
         sa.Column(
             "began_at", sa.DateTime(timezone=True), server_default=sa.text("transaction_timestamp()"), nullable=False
         ),
-        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        _stamp("at"),
         sa.Column("world", postgresql.JSONB(astext_type=Text()), nullable=False),
         sa.Column("asked", postgresql.JSONB(astext_type=Text()), nullable=False),
         sa.Column("classes", postgresql.JSONB(astext_type=Text()), nullable=False),
@@ -174,9 +173,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), sa.Identity(always=False), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("policy", postgresql.JSONB(astext_type=Text()), server_default=sa.text("'{}'"), nullable=False),
-        sa.Column(
-            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
+        _stamp("created_at"),
         sa.PrimaryKeyConstraint("id", name=op.f("projects_pkey")),
         sa.UniqueConstraint("name", name=op.f("projects_name_key")),
     )
@@ -192,10 +189,8 @@ def upgrade() -> None:
         sa.Column("why", sa.Text(), server_default=sa.text("'assign'"), nullable=False),
         sa.Column("counted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("due_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column(
-            "granted_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
-        sa.Column("sent_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        _stamp("granted_at"),
+        _stamp("sent_at"),
         sa.Column("sends", sa.Integer(), server_default=sa.text("1"), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("renewed_at", sa.DateTime(timezone=True), nullable=True),
@@ -235,7 +230,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("factor", sa.BigInteger(), nullable=False),
         sa.Column("note", sa.Text(), server_default=sa.text("''"), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        _stamp("at"),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint("factor > 0", name=op.f("adjustments_factor")),
         sa.CheckConstraint("kind in ('preference', 'learned')", name=op.f("adjustments_kind")),
@@ -248,11 +243,9 @@ def upgrade() -> None:
         sa.Column("pid", sa.Integer(), nullable=False),
         sa.Column("engines", sa.ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("concurrency", sa.Integer(), server_default=sa.text("0"), nullable=False),
-        sa.Column(
-            "started_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
-        sa.Column("seen_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
-        sa.Column("canary_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        _stamp("started_at"),
+        _stamp("seen_at"),
+        _stamp("canary_at"),
         sa.PrimaryKeyConstraint("name", name=op.f("workers_pkey")),
     )
     op.create_table(
@@ -309,7 +302,7 @@ def upgrade() -> None:
         sa.Column("refunds", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("handoffs", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("not_before", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("due_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
+        _stamp("due_at"),
         sa.Column("held_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("deadline_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
@@ -319,9 +312,7 @@ def upgrade() -> None:
         sa.Column("result", postgresql.JSONB(astext_type=Text()), nullable=True),
         sa.Column("task_id", sa.Text(), nullable=True),
         sa.Column("tell_after", sa.DateTime(timezone=True), nullable=True),
-        sa.Column(
-            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
-        ),
+        _stamp("created_at"),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint("(state in ('granted', 'running')) = (run_id is not null)", name=op.f("jobs_run")),
         sa.CheckConstraint(
