@@ -108,8 +108,9 @@ class World:
             return self
         credits = dict(self.credits)
         for step in decision.steps:
-            for key, value in zip(step.members, step.after, strict=True):
-                credits[step.pool, key] = value
+            if step.after is not step.before:
+                for key, value in zip(step.members, step.after, strict=True):
+                    credits[step.pool, key] = value
         caps = self.caps
         if decision.counted:
             purse = self.purse(decision.request.requirement.project)
@@ -258,6 +259,11 @@ def decide(request: Request, world: World, surveyed: Survey | None = None) -> De
 
 def decide_all(requests: Iterable[Request], world: World) -> Iterator[Decision]:
     """Decide a batch in order, each on the world the previous decision left behind."""
+    return (decision for decision, _ in evolve(requests, world))
+
+
+def evolve(requests: Iterable[Request], world: World) -> Iterator[tuple[Decision, World]]:
+    """Decide a batch in order, and tell with each decision the world it left behind."""
     surveys: dict[Requirement, Survey] = {}
     for request in requests:
         surveyed = surveys.get(request.requirement)
@@ -265,7 +271,7 @@ def decide_all(requests: Iterable[Request], world: World) -> Iterator[Decision]:
             surveyed = surveys[request.requirement] = world.survey(request.requirement)
         decision = decide(request, world, surveyed)
         world = world.after(decision)
-        yield decision
+        yield decision, world
 
 
 def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:

@@ -40,16 +40,21 @@ def whose_turn(heads: Sequence[tuple[str, int]], world: World) -> tuple[str, tup
 
 def decide_fairly(queue: Iterable[Queued], world: World) -> Iterator[Assign]:
     """What is granted of these jobs, which come in queue order, each on the world the one before left behind."""
+    return (decision for decision, _ in evolve_fairly(queue, world))
+
+
+def evolve_fairly(queue: Iterable[Queued], world: World) -> Iterator[tuple[Assign, World]]:
+    """As `decide_fairly`, and with each decision the world it left behind."""
     lines = _Lines(queue, world)
     while (found := lines.next()) is not None:
-        yield found
+        yield found, lines.world
 
 
 class _Lines:
     """Each project's jobs that may still be granted, in queue order."""
 
     def __init__(self, queue: Iterable[Queued], world: World) -> None:
-        self._world = world
+        self.world = world
         self._lines: dict[str, deque[tuple[int, Queued]]] = {}
         self._surveys: dict[Requirement, Survey] = {}
         # Projects whose first job is known to be grantable in the world as it is.
@@ -62,16 +67,16 @@ class _Lines:
         heads = sorted((head for project in list(self._lines) if (head := self._head(project))), key=itemgetter(0))
         if not heads:
             return None
-        project, lots = whose_turn([(_project(each), each.level) for _, each in heads], self._world)
+        project, lots = whose_turn([(_project(each), each.level) for _, each in heads], self.world)
         request = self._lines[project].popleft()[1].request
         return self._granted(replace(request, lots=lots))
 
     def _granted(self, request: Request) -> Assign:
         decision = self._decided(request)
         assert isinstance(decision, Assign)  # noqa: S101  (credits do not say whether a job can be granted, only where)
-        before, self._world = self._world, self._world.after(decision)
+        before, self.world = self.world, self.world.after(decision)
         self._ready.discard(request.requirement.project)
-        if self._world.full is not before.full or decision.counted:
+        if self.world.full is not before.full or decision.counted:
             self._ready.clear()
         return decision
 
@@ -90,8 +95,8 @@ class _Lines:
         requirement = request.requirement
         surveyed = self._surveys.get(requirement)
         if surveyed is None:
-            surveyed = self._surveys[requirement] = self._world.survey(requirement)
-        return decide(request, self._world, surveyed)
+            surveyed = self._surveys[requirement] = self.world.survey(requirement)
+        return decide(request, self.world, surveyed)
 
 
 def _project(queued: Queued) -> str:

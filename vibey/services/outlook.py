@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from vibey.domain.decide import SHARED_PURSE, Prospect, Request, World, prospect
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
-    from vibey.domain.decide import Assign
     from vibey.domain.offer import Policy
     from vibey.domain.requirement import Requirement
     from vibey.services.installation import Installation
@@ -120,10 +118,6 @@ class Outlook:
         turns = rotation.turns(connection, *credits_of(self.world.pool.key, projects))
         world = replace(self.world, credits={**self.world.credits, **turns})
         return replace(self, world=world, age_ms=ageing.AGE.scalar(connection))
-
-    def after(self, assigned: Sequence[Assign]) -> Outlook:
-        """The outlook once these assignments have been carried out."""
-        return replace(self, world=reduce(World.after, assigned, self.world))
 
     def limit(self, project: str) -> int:
         """The units a day that a project's paid work may take in all: its own cap, or the shared one."""

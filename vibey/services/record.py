@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from vibey.domain.requirement import Requirement
     from vibey.domain.selection import CreditKey
 
+    Waits = Sequence[tuple[Requirement, str]]
+
 HOLD, WAIT = "hold", "wait"
 # A step of `trace_json` begins with what is the class's: pool, better classes, label, members, shares.
 OF_CLASS = 5
@@ -32,8 +34,8 @@ OF_CLASS = 5
 class Record:
     """The decisions of a pass, gathered as JSON rows with what they have in common aside."""
 
-    def __init__(self, world: World) -> None:
-        """Begin with the world the pass decides on."""
+    def __init__(self, world: World, waits: Waits = ()) -> None:
+        """Begin with the world the pass decides on, and why groups wait."""
         self._world = world
         self._rows: list[str] = []
         self._asked: dict[str, int] = {}
@@ -42,6 +44,8 @@ class Record:
         self._rivals: set[CreditKey] = set()
         # The same object comes again and again, and its text is dear.
         self._places: dict[int, int] = {}
+        for requirement, reason in waits:
+            self._waiting(requirement, reason)
 
     def assignment(self, decision: Assign, row: Mapping[str, Any]) -> None:
         """Add an assignment, with what else is to be written for it."""
@@ -50,11 +54,6 @@ class Record:
         trace = trace_json(decision)
         trace["steps"] = [self._step(step) for step in trace["steps"]]
         self._add({**row, "asked": self._place(decision.request.requirement), "trace": trace})
-
-    def waiting(self, requirement: Requirement, reason: str) -> None:
-        """Add why a group waits."""
-        place, trace = self._place(requirement), {"reason": reason}
-        self._add({"key": requirement.key, "asked": place, "outcome": outcome_of(reason), "trace": trace})
 
     def kept(self) -> Recorded:
         """The record as the store writes it."""
@@ -77,6 +76,10 @@ class Record:
             purses={name: each for name, each in world.purses.items() if name in projects},
             caps={name: left for name, left in world.caps.items() if name in drawn_on},
         )
+
+    def _waiting(self, requirement: Requirement, reason: str) -> None:
+        place, trace = self._place(requirement), {"reason": reason}
+        self._add({"key": requirement.key, "asked": place, "outcome": outcome_of(reason), "trace": trace})
 
     def _add(self, row: dict[str, Any]) -> None:
         self._rows.append(json.dumps({"n": len(self._rows), **row}))

@@ -30,18 +30,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vibey.domain.decide import Prospect, Request
-from vibey.domain.requirement import conversation
 from vibey.services import grants, measure, turns
+from vibey.services.granting import Made, grant
 from vibey.services.outlook import Outlook, rules
 from vibey.services.pools import Trees
 from vibey.services.record import Record
-from vibey.store import decisions, engines, jobs, runs
+from vibey.store import decisions, jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vibey.domain.requirement import Requirement
+    from vibey.domain.decide import Prospect
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
     from vibey.store.runs import Granted
@@ -140,25 +139,27 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     prospects = _prospects(outlook, groups)
     again = _hold(connection, pool, outlook, prospects, groups)
     waiting = _waiting(prospects, groups)
-    granted: tuple[Granted, ...] = ()
-    spans: tuple[Span, ...] = ()
-    chosen_of: dict[int, int] = {}
+    waits = [(group.requirement, waiting[group.key]) for group in groups if group.key in waiting]
+    made = Made((), (), outlook)
+    served: set[int] = set()
     wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
     if wanted:
         if installation.settings.engines.fair_share:
             outlook = outlook.taking_turns(connection, _projects(groups, wanted))
         listed = turns.shortlist(outlook, groups, wanted, BATCH)
-        chosen, asked = jobs.heads(connection, pool, listed, BATCH)
-        chosen_of = {head.job_id: head.key for head in chosen}
-        granted, spans, outlook = _grant(connection, installation, outlook, groups, chosen, waiting, began_ns)
+        heads, asked = jobs.heads(connection, pool, listed, BATCH)
+        requirements = {group.key: group.requirement for group in groups}
+        chosen = [(head, requirements[head.key]) for head in heads]
+        made = grant(connection, installation, outlook, chosen, waits, began_ns)
+        key_of = {head.job_id: head.key for head in heads}
+        served = {key_of[run.job_id] for run in made.granted}
         # Of those decided here none is left that could be granted; only of others another pass may find some.
-        unseen = asked is not None and (asked >= BATCH or len(chosen) < asked)
-        again = again or unseen or (listed != wanted and bool(granted))
-    if waiting and not granted:
-        decisions.record(connection, _record(outlook, groups, waiting).kept())
-    served = {chosen_of[run.job_id] for run in granted}
-    decisions.note_groups(connection, pool, waiting, _cleared(outlook, prospects, groups, served))
-    return Passed(granted, again, spans=spans)
+        unseen = asked is not None and (asked >= BATCH or len(heads) < asked)
+        again = again or unseen or (listed != wanted and bool(made.granted))
+    if waits and not made.granted:
+        decisions.record(connection, Record(outlook.world, waits).kept())
+    decisions.note_groups(connection, pool, waiting, _cleared(made.outlook, prospects, groups, served))
+    return Passed(made.granted, again, spans=made.spans)
 
 
 def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted | None:
@@ -173,45 +174,6 @@ def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted 
 def _projects(groups: Sequence[jobs.Group], wanted: Sequence[jobs.Wanted]) -> list[str]:
     keys = {each.key for each in wanted}
     return sorted({group.requirement.project for group in groups if group.key in keys})
-
-
-def _grant(
-    connection: Connection,
-    installation: Installation,
-    outlook: Outlook,
-    groups: Sequence[jobs.Group],
-    chosen: Sequence[jobs.Head],
-    waiting: dict[int, str],
-    began_ns: int,
-) -> tuple[tuple[Granted, ...], tuple[Span, ...], Outlook]:
-    """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait.
-
-    Returns the runs, their spans, and the outlook that they leave.
-    """
-    requirements = {group.key: group.requirement for group in groups}
-    requests = [_request(head, requirements[head.key]) for head in chosen]
-    outlook = outlook.recalling(connection, requests)
-    assigned = turns.assigned(outlook, requests, chosen)
-    if not assigned:
-        return (), (), outlook
-    spans = grants.spans(assigned, chosen, began_ns)
-    written = grants.written(outlook, assigned, _record(outlook, groups, waiting), spans)
-    session_s = installation.settings.engines.session_ttl_seconds
-    made = runs.grant(connection, written, installation.timing.lease_ms, session_s, outlook.day)
-    by_job = {decision.request.job_id: decision for decision in assigned}
-    for row in made:
-        decision = by_job[row.job_id]
-        if decision.is_probe:
-            engines.SET_PROBE.run(connection, account=decision.engine.account, run=row.id)
-        if span := spans.get(row.job_id):
-            span.note({"vibey.run_id": row.id})
-    told = tuple(spans[row.job_id] for row in made if row.job_id in spans)
-    return tuple(grants.granted(row, by_job[row.job_id]) for row in made), told, outlook.after(assigned)
-
-
-def _request(head: jobs.Head, requirement: Requirement) -> Request:
-    session = conversation(requirement.project, head.session)
-    return Request(head.job_id, head.attempt + 1, grants.warmed(requirement, head), head.waited_ms, session)
 
 
 def _hold(
@@ -253,12 +215,3 @@ def _prospects(outlook: Outlook, groups: Sequence[jobs.Group]) -> dict[int, Pros
     """What each group's jobs can look forward to."""
     seen = outlook.prospects(group.requirement for group in groups)
     return {group.key: found for group, found in zip(groups, seen, strict=True)}
-
-
-def _record(outlook: Outlook, groups: Sequence[jobs.Group], waiting: dict[int, str]) -> Record:
-    """The record of a pass, begun with why groups wait."""
-    record = Record(outlook.world)
-    for group in groups:
-        if group.key in waiting:
-            record.waiting(group.requirement, waiting[group.key])
-    return record

@@ -60,9 +60,9 @@ def carry_out(installation: Installation, run_id: int, token: int) -> str:
         ended = _executed(installation, started, held, claimed_at, span.traceparent)
         word = _settled(installation, held, ended, overdue=deadline is not None and deadline.has_come())
         _tell(span, ended, word)
-    tidy(installation, run_id)
     engine = installation.settings.engine.get(held.job.engine)
     hand_over(installation, held.pool, installation.settings.slots_of(engine.name) if engine else 1)
+    tidy(installation, run_id)
     if word in TOLD_WORDS and task_call_of(started.payload) is not None:
         endings.tell(installation, [held.job.engine])
     return word

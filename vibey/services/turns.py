@@ -8,14 +8,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from vibey.domain.backoff import fraction
-from vibey.domain.decide import Assign, decide_all
-from vibey.domain.fairness import Queued, decide_fairly
+from vibey.domain.decide import Assign, evolve
+from vibey.domain.fairness import Queued, evolve_fairly
 from vibey.domain.turn import level
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from vibey.domain.decide import Request
+    from vibey.domain.decide import Request, World
     from vibey.services.outlook import Outlook
     from vibey.store.jobs import Group, Head, Wanted
 
@@ -44,12 +44,13 @@ def shortlist(outlook: Outlook, groups: Sequence[Group], wanted: Sequence[Wanted
     return [replace(each, count=min(each.count, max(1, limit // len(first)))) for each in first]
 
 
-def assigned(outlook: Outlook, requests: Sequence[Request], heads: Sequence[Head]) -> list[Assign]:
-    """What is granted of these jobs, the requests of the heads, in the order it is decided."""
+def assigned(outlook: Outlook, requests: Sequence[Request], heads: Sequence[Head]) -> Iterator[tuple[Assign, World]]:
+    """What is granted of these jobs, the heads' requests, in the order it is decided, each with the world it leaves."""
     if outlook.age_ms is None:
-        return [each for each in decide_all(requests, outlook.world) if isinstance(each, Assign)]
+        yield from ((each, world) for each, world in evolve(requests, outlook.world) if isinstance(each, Assign))
+        return
     levels = [_level(outlook, head.standing) for head in heads]
-    return list(decide_fairly(map(Queued, requests, levels), outlook.world))
+    yield from evolve_fairly(map(Queued, requests, levels), outlook.world)
 
 
 def _level(outlook: Outlook, standing: int) -> int:

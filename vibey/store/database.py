@@ -31,10 +31,11 @@ T = TypeVar("T")
 
 # Serialisation failure, deadlock, lock time-out.
 RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
-# Plans of prepared statements are kept while a queue grows from nothing to a million: none may be one for small tables.
+# Plans of prepared statements are kept while a queue grows from nothing to a million: none may be one for small tables,
+# and none is made anew for each call.
 SESSION_OPTIONS = (
     "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s "
-    "-c enable_seqscan=off"
+    "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
 )
 PING = Statement("ping", "whether the server answers", "select 1")
 IDENTITY = Statement(

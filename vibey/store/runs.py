@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from vibey.domain.selection import SessionKey
     from vibey.store.decisions import Recorded
 
+# A list of rows is joined to a table by `= any(array(...))` as well: the planner takes every such list for a hundred
+# rows, for which it would rather read a small table whole, and that of a prepared statement after it has grown.
+
 # Up to so many rows, planning a grant takes longer than carrying it out.
 FEW = 50
 GRANT = Statement(
@@ -37,15 +40,18 @@ GRANT = Statement(
        pass as (
          insert into passes (pool, world, asked, classes)
          values (%(pool)s, %(world)s::jsonb, %(asked)s::jsonb, %(classes)s::jsonb) returning id),
+       due as materialized (
+         select id, due_at from jobs where id = any(array(select job_id from rows))),
        granted as (
          insert into runs (job_id, engine, account, attempt, why, counted, due_at, traceparent, lease_expires_at)
-         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted, j.due_at, r.traceparent,
+         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted, due.due_at, r.traceparent,
                 clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
-         from rows r join jobs j on j.id = r.job_id order by r.n
+         from rows r join due on due.id = r.job_id order by r.n
          returning id, token, job_id, engine),
        moved as (
          update jobs j set state = 'granted', run_id = g.id, attempt = r.attempt, engine = r.engine, reason = ''
-         from granted g join rows r using (job_id) where j.id = g.job_id
+         from granted g join rows r using (job_id)
+         where j.id = g.job_id and j.id = any(array(select job_id from granted))
          returning j.id, j.project_id),
        decided as (
          insert into decisions (pass_id, ordinal, job_id, requirement_key, run_id, attempt, asked, outcome, engine,
@@ -130,7 +136,8 @@ END = Statement(
            handoffs int, avoided text[], affinity text, effort_now smallint, key bigint, delay_ms bigint,
            reason text, result jsonb, event text, release boolean, told boolean)),
        held as materialized (
-         select id from jobs where id in (select job_id from runs join rows on runs.id = rows.run_id)
+         select id from jobs
+         where id = any(array(select job_id from runs where id = any(array(select run_id from rows))))
          order by id for no key update),
        ended as (
          update runs r set state = rows.run_state, ended_at = clock_timestamp(),
@@ -138,7 +145,7 @@ END = Statement(
                 tokens_in = rows.tokens_in, tokens_out = rows.tokens_out,
                 output_tail = coalesce(rows.output_tail, r.output_tail)
          from rows, held where r.id = rows.run_id and r.token = rows.token and r.ended_at is null
-           and held.id = r.job_id
+           and held.id = r.job_id and r.id = any(array(select run_id from rows))
          returning r.id, r.job_id, r.engine, r.state, r.attempt, r.counted, r.cost_usd),
        moved as (
          update jobs j set state = rows.job_state, run_id = null, attempt = rows.attempts,
@@ -153,7 +160,7 @@ END = Statement(
                 ended_at = case when rows.job_state <> 'queued' then clock_timestamp() end,
                 tell_after = case when not rows.told then j.tell_after end
          from ended join rows on rows.run_id = ended.id
-         where j.id = ended.job_id and j.run_id = ended.id
+         where j.id = ended.job_id and j.run_id = ended.id and j.id = any(array(select job_id from ended))
          returning j.id, j.project_id, j.pool),
        noted as (
          insert into ledger (kind, project_id, job_id, run_id, engine, data)

@@ -1,0 +1,129 @@
+"""Granting: decide the jobs a pass has locked, and write what was assigned, a part of them at a time.
+
+While the database writes one part in a thread of its own, the next is decided: to the router, what follows from a
+decision is known before it is written. Each part is kept as a pass of its own, with the world it was decided on, so it
+is replayed like any other. All parts are one transaction: when one cannot be written, none is.
+
+The connection is used by one thread at a time: by the writing one from the first part on, until all parts are written.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from vibey.domain.decide import Request
+from vibey.domain.requirement import conversation
+from vibey.services import grants, turns
+from vibey.services.record import Record
+from vibey.store import engines, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from vibey.domain.decide import Assign, World
+    from vibey.domain.requirement import Requirement
+    from vibey.services.installation import Installation
+    from vibey.services.outlook import Outlook
+    from vibey.services.record import Waits
+    from vibey.store.database import Connection
+    from vibey.store.jobs import Head
+    from vibey.store.runs import Granted, Grants
+    from vibey.store.statement import Row
+    from vibey.tracing import Span
+
+    Writing = Future[Sequence[Row[Any]]]
+
+# So many assignments are written at once; a pass over no more jobs needs no second thread.
+PART = 200
+# After so many decisions the writing thread may have the interpreter, should it wait for it.
+COURTESY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was granted, the spans that tell of it, and the outlook it leaves."""
+
+    granted: tuple[Granted, ...]
+    spans: tuple[Span, ...]
+    outlook: Outlook
+
+
+def grant(
+    connection: Connection,
+    installation: Installation,
+    outlook: Outlook,
+    chosen: Sequence[tuple[Head, Requirement]],
+    waits: Waits,
+    began_ns: int,
+) -> Made:
+    """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
+    heads = [head for head, _ in chosen]
+    requests = [_request(head, requirement) for head, requirement in chosen]
+    outlook = outlook.recalling(connection, requests)
+    lease_ms, session_s = installation.timing.lease_ms, installation.settings.engines.session_ttl_seconds
+    write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, day=outlook.day)
+    parts: list[tuple[list[Assign], dict[int, Span], Writing]] = []
+    with ThreadPoolExecutor(1) if len(heads) > PART else _Here() as writer:
+        for assigned, world in _parts(turns.assigned(outlook, requests, heads)):
+            spans = grants.spans(assigned, heads, began_ns)
+            rows = grants.written(outlook, assigned, Record(outlook.world, waits), spans)
+            parts.append((assigned, spans, writer.submit(write, rows, parts[-1][-1] if parts else None)))
+            outlook, waits = replace(outlook, world=world), ()
+    granted = [run for part in parts for run in _granted(connection, *part)]
+    told = [span for _, spans, _ in parts for span in spans.values()]
+    return Made(tuple(granted), tuple(told), outlook)
+
+
+def _request(head: Head, requirement: Requirement) -> Request:
+    session = conversation(requirement.project, head.session)
+    return Request(head.job_id, head.attempt + 1, grants.warmed(requirement, head), head.waited_ms, session)
+
+
+def _parts(assigned: Iterator[tuple[Assign, World]]) -> Iterator[tuple[list[Assign], World]]:
+    """The assignments by parts, each with the world it leaves."""
+    part: list[Assign] = []
+    for decision, world in assigned:
+        part.append(decision)
+        if len(part) % COURTESY == 0:
+            time.sleep(0)
+        if len(part) == PART:
+            yield part, world
+            part = []
+    if part:
+        yield part, world
+
+
+def _write(connection: Connection, rows: Grants, before: Writing | None, **how: Any) -> Sequence[Row[Any]]:  # noqa: ANN401
+    """Write one part, unless the one before it failed, and the transaction with it."""
+    if before is not None:
+        before.result()
+    return runs.grant(connection, rows, **how)
+
+
+def _granted(
+    connection: Connection, assigned: Sequence[Assign], spans: Mapping[int, Span], writing: Writing
+) -> Iterator[Granted]:
+    by_job = {decision.request.job_id: decision for decision in assigned}
+    for row in writing.result():
+        decision = by_job[row.job_id]
+        if decision.is_probe:
+            engines.SET_PROBE.run(connection, account=decision.engine.account, run=row.id)
+        if span := spans.get(row.job_id):
+            span.note({"vibey.run_id": row.id})
+        yield grants.granted(row, decision)
+
+
+class _Here(Executor):
+    """Runs what it is given at once, in this very thread."""
+
+    @override
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
