@@ -38,7 +38,7 @@ from vibey.services.record import Record
 from vibey.store import decisions, jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vibey.domain.decide import Prospect
     from vibey.services.installation import Installation
@@ -144,18 +144,22 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     served: set[int] = set()
     wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
     if wanted:
+        room, limit = _room(prospects, wanted), BATCH
         if installation.settings.engines.fair_share:
             outlook = outlook.taking_turns(connection, _projects(groups, wanted))
-        listed = turns.shortlist(outlook, groups, wanted, BATCH)
-        heads, asked = jobs.heads(connection, pool, listed, BATCH)
+        else:
+            limit = min(room, BATCH)
+        listed = turns.shortlist(outlook, groups, wanted, limit)
+        heads, asked = jobs.heads(connection, pool, listed, limit)
         requirements = {group.key: group.requirement for group in groups}
         chosen = [(head, requirements[head.key]) for head in heads]
         made = grant(connection, installation, outlook, chosen, waits, began_ns)
         key_of = {head.job_id: head.key for head in heads}
         served = {key_of[run.job_id] for run in made.granted}
         # Of those decided here none is left that could be granted; only of others another pass may find some.
-        unseen = asked is not None and (asked >= BATCH or len(heads) < asked)
-        again = again or unseen or (listed != wanted and bool(made.granted))
+        unseen = asked is not None and (asked >= limit or len(heads) < asked)
+        unseen = unseen or (listed != wanted and bool(made.granted))
+        again = again or (unseen and len(made.granted) < room)
     if waits and not made.granted:
         decisions.record(connection, Record(outlook.world, waits).kept())
     decisions.note_groups(connection, pool, waiting, _cleared(made.outlook, prospects, groups, served))
@@ -169,6 +173,14 @@ def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted 
     if patience is not None and (group.held_ms is None or group.held_ms < patience):
         return None
     return jobs.Wanted(group.key, min(seen.room, BATCH), patience)
+
+
+def _room(prospects: Mapping[int, Prospect], wanted: Sequence[jobs.Wanted]) -> int:
+    """How many jobs of all these groups together there are free slots for."""
+    found: dict[str, int] = {}
+    for each in {id(seen): seen for seen in (prospects[group.key] for group in wanted)}.values():
+        found.update(each.takers)
+    return sum(found.values())
 
 
 def _projects(groups: Sequence[jobs.Group], wanted: Sequence[jobs.Wanted]) -> list[str]:
