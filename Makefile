@@ -65,7 +65,6 @@ $(VENV)/.docs: $(VENV)/.installed
 	@touch $@
 
 bench: install build/peers/.installed  ## measure against the bars, and against peers; writes benchmarks/results
-	@mkdir -p benchmarks/results
 	$(BIN)/vibey bench --peers build/peers --write benchmarks/results
 
 bench-quick: install build/peers/.installed  ## see that everything can be measured, peers included

@@ -35,9 +35,15 @@ class Peer:
 
     @classmethod
     @contextmanager
-    def running(cls, laboratory: Laboratory, concurrency: int) -> Iterator[Peer]:
-        """Start its worker with so many pool processes; ready, and warm, on entering."""
-        environment = {"BENCH_BROKER_URL": laboratory.redis_url(DATABASE)}
+    def running(cls, laboratory: Laboratory, concurrency: int, database: str = "postgres") -> Iterator[Peer]:
+        """Start its worker with so many pool processes; ready, and warm, on entering.
+
+        `database` is where tasks of the kind `noted` find their table.
+        """
+        environment = {
+            "BENCH_BROKER_URL": laboratory.redis_url(DATABASE),
+            "BENCH_DATABASE_URL": laboratory.url(database),
+        }
         arguments = ["-m", "celery", "-A", MODULE, "worker", "--concurrency", str(concurrency)]
         with Processes(laboratory.folder) as processes:
             python = laboratory.peers.celery
@@ -49,6 +55,10 @@ class Peer:
     def jobs(self, count: int) -> float:
         """No-op tasks a second, from the first send to the last end."""
         return count / float(self._measured("jobs", count)["seconds"])
+
+    def noted(self, count: int) -> float:
+        """As `jobs`, each task with its start and its end committed."""
+        return count / float(self._measured("noted", count)["seconds"])
 
     def relay(self, count: int) -> list[float]:
         """Milliseconds from one task's send to the next one's start, `count` times."""

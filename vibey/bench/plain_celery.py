@@ -2,6 +2,7 @@
 
     celery -A vibey.bench.plain_celery worker --queues NAME    the worker
     python -m vibey.bench.plain_celery jobs COUNT FOLDER       COUNT no-ops: from the first send to the last end
+    python -m vibey.bench.plain_celery noted COUNT FOLDER      the same, each with its start and its end committed
     python -m vibey.bench.plain_celery relay COUNT FOLDER      COUNT times from one task's send to the next one's start
 
 The one module beside the publisher that may know Celery. Its settings are the usual ones for speed: no results,
@@ -11,16 +12,25 @@ through files, because anything a task sent back would cost the peer time that i
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
 from threading import Event
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery import Task
+
 BROKER = "BENCH_BROKER_URL"
+DATABASE = "BENCH_DATABASE_URL"
 QUEUE = "bench"
 WAIT_SECONDS = 300.0
 
@@ -36,6 +46,24 @@ app.conf.update(
 @app.task(name="bench.nothing")
 def nothing() -> None:
     """Do nothing."""
+
+
+@app.task(name="bench.noted", bind=True)
+def noted(self: Task[..., None]) -> None:
+    """Do nothing either, with its start and its end each committed as one row of a table with one index."""
+    cursor = _session().cursor()
+    cursor.execute("insert into noted (task, started_at) values (%s, clock_timestamp())", (self.request.id,))
+    cursor.execute("update noted set ended_at = clock_timestamp() where task = %s", (self.request.id,))
+    cursor.close()
+
+
+@functools.cache
+def _session() -> Any:  # noqa: ANN401  the driver there is: the peers' environment has psycopg, ours psycopg2
+    """This process's connection, on which each statement is a transaction."""
+    name = "psycopg" if importlib.util.find_spec("psycopg") else "psycopg2"
+    connection = importlib.import_module(name).connect(os.environ[DATABASE])
+    connection.autocommit = True
+    return connection
 
 
 @app.task(name="bench.last")
@@ -56,7 +84,7 @@ def relay(left: int, sent_ns: int, path: str) -> None:
         _publish(notes, "done")
 
 
-def jobs(count: int, folder: Path) -> dict[str, float]:
+def jobs(count: int, folder: Path, task: Task[..., None] = nothing) -> dict[str, float]:
     """Send `count` no-ops and one that ends them; seconds from the first send to the last end."""
     path = folder / f"last-{time_ns()}"
     with app.producer_pool.acquire(block=True) as producer:
@@ -65,7 +93,7 @@ def jobs(count: int, folder: Path) -> dict[str, float]:
             connection.ensure_connection(max_retries=3)
         began = time_ns()
         for _ in range(count):
-            nothing.apply_async(producer=producer)
+            task.apply_async(producer=producer)
         last.apply_async((str(path),), producer=producer)
     ended = int(_awaited(path))
     return {"seconds": (ended - began) / 1e9}
@@ -98,7 +126,12 @@ def _awaited(path: Path) -> str:
 
 def main(what: str, count: str, folder: str) -> None:
     """Measure what is asked for and print it as JSON."""
-    measured = {"jobs": jobs, "relay": relays}[what](int(count), Path(folder))
+    measures: dict[str, Callable[[int, Path], object]] = {
+        "jobs": jobs,
+        "noted": functools.partial(jobs, task=noted),
+        "relay": relays,
+    }
+    measured = measures[what](int(count), Path(folder))
     sys.stdout.write(json.dumps(measured))
 
 

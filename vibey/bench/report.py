@@ -107,6 +107,7 @@ def shown(value: float) -> str:
 
 def write(report: Report, folder: Path) -> Iterator[Path]:
     """Write `bench.md`, `bench.json` and, where matplotlib is installed, `bench.svg`; yields each as it is written."""
+    folder.mkdir(parents=True, exist_ok=True)
     page, numbers, picture = (folder / f"bench.{kind}" for kind in ("md", "json", "svg"))
     page.write_text(report.page(), encoding="utf-8")
     yield page

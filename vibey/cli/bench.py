@@ -51,8 +51,8 @@ ROWS = (
 @click.option(
     "--write",
     "results",
-    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
-    help="Also write a page, a picture and the numbers into this folder.",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    help="Also write a page, a picture and the numbers into this folder, made where it is missing.",
 )
 @json_option
 @click.pass_context
