@@ -5,8 +5,8 @@ rotation's credits, and counts live runs only after the first, so the count is e
 group of the queue, asks the domain what each group can look forward to, holds the projects' rows where a unit
 of the cap may be taken, locks as many of the groups' first jobs as could be granted and are free (`SKIP
 LOCKED`), decides all of them in memory on the evolving world, and writes runs, credits, decisions, events and
-job states with one set-based statement. Slot, token, credits, cap unit, decision and event commit together or
-not at all.
+job states set-wise, a few hundred at a time (`vibey.services.granting`). Slot, token, credits, cap unit, decision and
+event commit together or not at all.
 
 Only then one build message goes out per grant. The Redis lock around it spares two routers from doing the
 same work; when it is lost, the second one waits for the engines' rows and finds the slots taken.
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from vibey.domain.decide import Prospect
     from vibey.services.installation import Installation
+    from vibey.services.record import Waits
     from vibey.store.database import Connection
     from vibey.store.runs import Granted
     from vibey.tracing import Span
@@ -64,6 +65,17 @@ class Passed:
     again: bool = False
     stale: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a pass sees of its pool's queue: the groups, what each can look forward to, why some wait; and its begin."""
+
+    pool: str
+    groups: Sequence[jobs.Group]
+    prospects: Mapping[int, Prospect]
+    waits: Waits
+    began_ns: int
 
 
 def route(installation: Installation, pool: str) -> int:
@@ -140,30 +152,35 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     again = _hold(connection, pool, outlook, prospects, groups)
     waiting = _waiting(prospects, groups)
     waits = [(group.requirement, waiting[group.key]) for group in groups if group.key in waiting]
-    made = Made((), (), outlook)
-    served: set[int] = set()
-    wanted = [found for group in groups if (found := _wanted(outlook, group, prospects[group.key]))]
-    if wanted:
-        room, limit = _room(prospects, wanted), BATCH
-        if installation.settings.engines.fair_share:
-            outlook = outlook.taking_turns(connection, _projects(groups, wanted))
-        else:
-            limit = min(room, BATCH)
-        listed = turns.shortlist(outlook, groups, wanted, limit)
-        heads, asked = jobs.heads(connection, pool, listed, limit)
-        requirements = {group.key: group.requirement for group in groups}
-        chosen = [(head, requirements[head.key]) for head in heads]
-        made = grant(connection, installation, outlook, chosen, waits, began_ns)
-        key_of = {head.job_id: head.key for head in heads}
-        served = {key_of[run.job_id] for run in made.granted}
-        # Of those decided here none is left that could be granted; only of others another pass may find some.
-        unseen = asked is not None and (asked >= limit or len(heads) < asked)
-        unseen = unseen or (listed != wanted and bool(made.granted))
-        again = again or (unseen and len(made.granted) < room)
+    made, served, more = _fill(connection, installation, outlook, Seen(pool, groups, prospects, waits, began_ns))
     if waits and not made.granted:
         decisions.record(connection, Record(outlook.world, waits).kept())
     decisions.note_groups(connection, pool, waiting, _cleared(made.outlook, prospects, groups, served))
-    return Passed(made.granted, again, spans=made.spans)
+    return Passed(made.granted, again or more, spans=made.spans)
+
+
+def _fill(
+    connection: Connection, installation: Installation, outlook: Outlook, seen: Seen
+) -> tuple[Made, set[int], bool]:
+    """Grant what there are free slots for: what was made of it, the groups that were served, whether to look again."""
+    wanted = [found for group in seen.groups if (found := _wanted(outlook, group, seen.prospects[group.key]))]
+    if not wanted:
+        return Made((), (), outlook), set(), False
+    room, limit = _room(seen.prospects, wanted), BATCH
+    if installation.settings.engines.fair_share:
+        outlook = outlook.taking_turns(connection, _projects(seen.groups, wanted))
+    else:
+        limit = min(room, BATCH)
+    listed = turns.shortlist(outlook, seen.groups, wanted, limit)
+    heads, asked = jobs.heads(connection, seen.pool, listed, limit)
+    requirements = {group.key: group.requirement for group in seen.groups}
+    chosen = [(head, requirements[head.key]) for head in heads]
+    made = grant(connection, installation, outlook, chosen, seen.waits, seen.began_ns)
+    key_of = {head.job_id: head.key for head in heads}
+    # Of those decided here none is left that could be granted; only of others another pass may find some.
+    unseen = asked is not None and (asked >= limit or len(heads) < asked)
+    unseen = unseen or (listed != wanted and bool(made.granted))
+    return made, {key_of[run.job_id] for run in made.granted}, unseen and len(made.granted) < room
 
 
 def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted | None:
