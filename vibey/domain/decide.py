@@ -216,14 +216,12 @@ class Prospect:
     """How many of a group's jobs could be granted now; if none, `reason` says why they wait.
 
     `held_first`: only those held for the threshold, and the others are to be held; `counted`: each takes a unit.
-    `takers` are the free slots of each engine that could take them.
     """
 
     room: int
     held_first: bool = False
     counted: bool = False
     reason: WaitReason | None = None
-    takers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def waiting(self) -> str | None:
@@ -293,14 +291,13 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
         return Prospect(0, reason=_wait_reason(offered, world))
     if world.pool.patient:
         candidates = free(candidates, world.beyond_reach(surveyed.local, surveyed))
-    takers = {each.engine.name: world.usage.free_slots(each.engine) for each in candidates}
-    room = sum(takers.values())
+    room = sum(world.usage.free_slots(each.engine) for each in candidates)
     if room == 0:
         return Prospect(0, reason=_nowhere(world))
     if offered.counted:
         room = min(room, load.cap_left)
     held_first = offered.why is Why.OVERFLOW and policy.overflow_after_ms > 0
-    return Prospect(room, held_first=held_first, counted=offered.counted, takers=takers)
+    return Prospect(room, held_first=held_first, counted=offered.counted)
 
 
 def _field(world: World, request: Request, surveyed: Survey, candidates: tuple[Assessment, ...]) -> Field:

@@ -119,6 +119,11 @@ class Outlook:
         world = replace(self.world, credits={**self.world.credits, **turns})
         return replace(self, world=world, age_ms=ageing.AGE.scalar(connection))
 
+    @property
+    def free_slots(self) -> int:
+        """How many runs the pool's engines could take now, whoever asks."""
+        return sum(map(self.world.usage.free_slots, self.world.engines))
+
     def limit(self, project: str) -> int:
         """The units a day that a project's paid work may take in all: its own cap, or the shared one."""
         return self.resolved[project].policy.cap if self.shared_cap is None else self.shared_cap

@@ -166,11 +166,9 @@ def _fill(
     wanted = [found for group in seen.groups if (found := _wanted(outlook, group, seen.prospects[group.key]))]
     if not wanted:
         return Made((), (), outlook), set(), False
-    room, limit = _room(seen.prospects, wanted), BATCH
+    limit = min(BATCH, outlook.free_slots)
     if installation.settings.engines.fair_share:
-        outlook = outlook.taking_turns(connection, _projects(seen.groups, wanted))
-    else:
-        limit = min(room, BATCH)
+        limit, outlook = BATCH, outlook.taking_turns(connection, _projects(seen.groups, wanted))
     listed = turns.shortlist(outlook, seen.groups, wanted, limit)
     heads, asked = jobs.heads(connection, seen.pool, listed, limit)
     requirements = {group.key: group.requirement for group in seen.groups}
@@ -180,7 +178,8 @@ def _fill(
     # Of those decided here none is left that could be granted; only of others another pass may find some.
     unseen = asked is not None and (asked >= limit or len(heads) < asked)
     unseen = unseen or (listed != wanted and bool(made.granted))
-    return made, {key_of[run.job_id] for run in made.granted}, unseen and len(made.granted) < room
+    left = unseen and any(found.room for found in made.outlook.prospects(requirements[each.key] for each in wanted))
+    return made, {key_of[run.job_id] for run in made.granted}, left
 
 
 def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted | None:
@@ -190,14 +189,6 @@ def _wanted(outlook: Outlook, group: jobs.Group, seen: Prospect) -> jobs.Wanted 
     if patience is not None and (group.held_ms is None or group.held_ms < patience):
         return None
     return jobs.Wanted(group.key, min(seen.room, BATCH), patience)
-
-
-def _room(prospects: Mapping[int, Prospect], wanted: Sequence[jobs.Wanted]) -> int:
-    """How many jobs of all these groups together there are free slots for."""
-    found: dict[str, int] = {}
-    for each in {id(seen): seen for seen in (prospects[group.key] for group in wanted)}.values():
-        found.update(each.takers)
-    return sum(found.values())
 
 
 def _projects(groups: Sequence[jobs.Group], wanted: Sequence[jobs.Wanted]) -> list[str]:
