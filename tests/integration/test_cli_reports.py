@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.cli import Cli
 from tests.support.databases import query
+from tests.support.fleet import ROOT
 from vibey.services.run import carry_out
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.commandline import CommandLine
 
 JOB_KEYS = {"job_id", "project", "state", "attempt", "engine", "reason", "result", "runs"}
@@ -318,3 +324,18 @@ def test_help_ends_with_examples(command: str) -> None:
     *_, examples = said.out.partition("Examples:\n")
     assert examples.strip().startswith(("vibey", "producer"))
     assert max(len(line) for line in examples.splitlines()) <= 80
+
+
+def test_looking_loads_no_broker(vibey: CommandLine, tmp_path: Path) -> None:
+    """A command that only looks imports neither Celery nor Redis' client, each a quarter of a second."""
+    vibey.enqueued()
+    program = (
+        "import sys; from vibey.cli.main import cli\n"
+        "try: cli.main(['jobs'])\n"
+        "except SystemExit: print(*sorted(sys.modules.keys() & {'celery', 'kombu', 'redis', 'alembic'}))"
+    )
+    environment = {**os.environ, "VIBEY_CONFIG": str(tmp_path / "vibey.toml"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "default" in said.stdout
+    assert said.stdout.endswith("\n\n"), said.stdout
