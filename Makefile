@@ -27,8 +27,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install  ## see the router at work on this machine, with no engine or account needed
 	$(BIN)/vibey demo
 
+# One process more than cores: tests of whole fleets wait as much as they compute.
 test: install  ## run the tests, all but the slow suites
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients and not browser"
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 12 -m "not slow and not chaos and not bench and not clients and not browser"
 
 test-slow: install  ## run the tests that keep real processes busy for a minute or so
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m "slow and not clients"

@@ -49,11 +49,13 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Serv
         yield embedded.Services(database_url=postgres, redis_url=redis_url)
         return
     folder = tmp_path_factory.mktemp("services")
-    try:
-        own = embedded.ensure(folder)
-        yield embedded.Services(database_url=postgres or own.database_url, redis_url=redis_url or own.redis_url)
-    finally:
-        embedded.destroy(folder)
+    with databases.memory() as memory:
+        try:
+            own = embedded.ensure(folder)
+            databases.forgetful(own.database_url, folder / "postgres", memory)
+            yield embedded.Services(database_url=postgres or own.database_url, redis_url=redis_url or own.redis_url)
+        finally:
+            embedded.destroy(folder)
 
 
 @pytest.fixture(scope="session")

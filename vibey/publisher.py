@@ -15,14 +15,15 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from celery import Celery
-from kombu import Queue
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from celery import Celery
+    from kombu import Queue
 
 log = logging.getLogger("vibey.publisher")
 
@@ -70,6 +71,8 @@ def celery_settings(
     broker_url: str, prefix: str, engines: Iterable[str], *, run_timeout_seconds: int, tick_seconds: float
 ) -> dict[str, Any]:
     """Celery's configuration, each choice with its reason."""
+    from kombu import Queue
+
     names = [CONTROL_QUEUE, ENQUEUE_QUEUE, *(engine_queue(engine) for engine in engines)]
     return {
         "broker_url": broker_url,
@@ -155,6 +158,8 @@ def celery_settings(
 
 def make_app(name: str, settings: dict[str, Any]) -> Celery:
     """A Celery application with these settings; connects only when used."""
+    from celery import Celery
+
     app = Celery(name, set_as_current=False)
     app.conf.update(settings)
     return app
@@ -163,9 +168,16 @@ def make_app(name: str, settings: dict[str, Any]) -> Celery:
 class Publisher:
     """Sends wake-ups. A failure to send is logged and left to the tick; it never fails the caller."""
 
-    def __init__(self, app: Celery) -> None:
-        """Send through this application's producer pool."""
-        self._app = app
+    def __init__(self, make: Callable[[], Celery]) -> None:
+        """Send through the producer pool of the application that `make` gives, asked for with the first message.
+
+        Most commands only look, and Celery takes a quarter of a second to import.
+        """
+        self._make = make
+
+    @cached_property
+    def _app(self) -> Celery:
+        return self._make()
 
     def route(self, pool: str) -> bool:
         """Ask for a routing pass; False when it could not be sent."""
@@ -203,8 +215,9 @@ class Publisher:
         return True
 
     def close(self) -> None:
-        """Close the connections of the producer pool."""
-        self._app.close()
+        """Close the connections of the producer pool, if anything was sent."""
+        if "_app" in self.__dict__:
+            self._app.close()
 
     def _push(self, producer: Any, grants: Sequence[Build]) -> None:  # noqa: ANN401  kombu's producer is untyped
         """Push the messages of a pass with one command per queue, and their sent-events as one message.

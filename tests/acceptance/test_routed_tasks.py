@@ -61,6 +61,8 @@ def shop(
         opened.worker()
         yield opened
         fleet.until_nothing_runs()
+        # A result is told before its run is settled.
+        fleet.until("select count(*) = 0 from runs where ended_at is null")
         assert violations(fleet.url, fleet.labour_log) == []
         assert audit(fleet.installation).violations == ()
     finally:

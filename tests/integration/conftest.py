@@ -6,11 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.commandline import CommandLine
 from tests.support.repositories import Repository, Studio
 from vibey.engines.contract import Check
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+@pytest.fixture
+def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
+    """The command line on this test's own installation."""
+    line = CommandLine(database_url, redis_url, tmp_path)
+    yield line
+    line.bench.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.commandline import CommandLine
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.outcome import Failure, FailureClass, Success
@@ -18,21 +17,13 @@ from vibey.services.settle import Held, settle
 from vibey.services.tick import tick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
+    from tests.support.commandline import CommandLine
     from vibey.domain.outcome import Outcome
 
 HOUR = 3600.0
 LEFT = "extract(epoch from {} - clock_timestamp())::float"
-
-
-@pytest.fixture
-def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """The command line on this test's own installation."""
-    line = CommandLine(database_url, redis_url, tmp_path)
-    yield line
-    line.bench.close()
 
 
 def _changes(bench: Bench) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUTERS = 8
-TURNS = 200
+FEW, MANY = 50, 200
 CAP = 3
 
 
@@ -54,8 +54,9 @@ def _new_day(bench: Bench) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_eight_processes_take_exactly_the_cap_two_hundred_times(
-    open_bench: Callable[..., Bench], tables: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize("turns", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_eight_processes_take_exactly_the_cap_each_time(
+    open_bench: Callable[..., Bench], tables: dict[str, Any], tmp_path: Path, turns: int
 ) -> None:
     """Whoever comes first, five jobs and a cap of three make three units, each of a run of its own."""
     bench = open_bench(**tables)
@@ -63,7 +64,7 @@ def test_eight_processes_take_exactly_the_cap_two_hundred_times(
         routers = [Router(bench.tables, tmp_path) for _ in range(ROUTERS)]
         for router in routers:
             closing.callback(router.close)
-        for turn in range(TURNS):
+        for turn in range(turns):
             bench.staff("p")
             bench.enqueue(5)
             for router in routers:

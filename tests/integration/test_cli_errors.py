@@ -14,16 +14,7 @@ from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.processes import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """The command line on this test's own installation."""
-    line = CommandLine(database_url, redis_url, tmp_path)
-    yield line
-    line.bench.close()
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.support.commandline import CommandLine
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
-@pytest.fixture
-def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """The command line on this test's own installation, configured singleton."""
-    line = CommandLine(database_url, redis_url, tmp_path)
-    yield line
-    line.bench.close()
+    from tests.support.commandline import CommandLine
 
 
 MODE_KEYS = {

@@ -10,18 +10,17 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.commandline import CommandLine
 from tests.support.databases import query
 from tests.support.fleet import ROOT
 from vibey.cli.output import coloured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.commandline import CommandLine
 
 # A title, the clipboard, the screen wiped, a line over another, 8-bit controls, a link, a turn of direction.
 ORDERS = "\x1b]0;owned\x07 \x1b]52;c;b3duZWQ=\x07 \x1b[2J safe\rdone \x9b2J \x1b]8;;http://x\x07 \u202egnp \x7f \x08"
@@ -41,14 +40,6 @@ def test_nothing_but_colours_is_obeyed(pieces: list[str]) -> None:
     shown = coloured(text)
     assert obeyed(shown) == set()
     assert shown.count("a") == text.count("a")
-
-
-@pytest.fixture
-def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """The command line on this test's own installation."""
-    line = CommandLine(database_url, redis_url, tmp_path)
-    yield line
-    line.bench.close()
 
 
 def on_terminal(config: Path, *arguments: str) -> str:

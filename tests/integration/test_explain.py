@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.commandline import CommandLine
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import UnknownName
@@ -22,9 +21,9 @@ from vibey.services.settle import Held, settle
 from vibey.store.database import Database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
+    from tests.support.commandline import CommandLine
     from vibey.domain.outcome import Outcome
 
 HYBRID = {"mode": "hybrid", "overflow_after_seconds": 600, "paid_daily_cap": 2, "retry_backoff_seconds": 60}
@@ -302,14 +301,6 @@ def test_an_unknown_job(open_bench: Callable[..., Bench]) -> None:
     """The usual error names it."""
     with pytest.raises(UnknownName, match="unknown job 12"):
         explain(open_bench(engine={"l": noop()}).installation, 12)
-
-
-@pytest.fixture
-def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """The command line on this test's own installation."""
-    line = CommandLine(database_url, redis_url, tmp_path)
-    yield line
-    line.bench.close()
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.commandline import CommandLine
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.services import control
@@ -17,18 +16,11 @@ from vibey.services.route import route
 from vibey.services.run import carry_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from tests.support.commandline import CommandLine
 
 HOUR = 3600
-
-
-@pytest.fixture
-def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """A command line beside a bench."""
-    made = CommandLine(database_url, redis_url, tmp_path)
-    yield made
-    made.bench.close()
 
 
 def past(bench: Bench, **change: str) -> None:

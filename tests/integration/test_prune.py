@@ -2,104 +2,39 @@
 
 from __future__ import annotations
 
-import random
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import psycopg2
 import pytest
 
+from tests.support.ageing import INSTANTS, forgetting, grow_old, sound, work
 from tests.support.cli import Cli, write_config
 from tests.support.databases import query
 from tests.support.history import crowded
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import Removed, UnknownName
-from vibey.domain.outcome import Failure, FailureClass, Success
+from vibey.domain.outcome import Success
 from vibey.domain.rotation import UNIT
 from vibey.services import control, explain, logs, measure, metrics, prune, replay, views
 from vibey.services.audit import audit
 from vibey.services.cost import cost
-from vibey.services.enqueue import Order, place
-from vibey.services.route import route, run_pass
+from vibey.services.route import route
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
-from vibey.store import horizon, jobs
+from vibey.store import horizon
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from vibey.domain.outcome import Outcome
 
-HYBRID = {
-    "mode": "hybrid",
-    "overflow_after_seconds": 0,
-    "paid_daily_cap": 60,
-    "retry_backoff_seconds": 0,
-    "slots": {"l": 2, "m": 3, "p": 4},
-}
-OUTCOMES: tuple[Outcome, ...] = (
-    Success(cost_usd=Decimal("0.25"), tokens_in=100, tokens_out=7),
-    Success(cost_usd=Decimal("0.5")),
-    Failure(FailureClass.WORK, "exit 1"),
-    Failure(FailureClass.HANDOFF, "exit 75"),
-)
-INSTANTS = {
-    "jobs": ("created_at", "due_at", "held_at", "ended_at"),
-    "runs": ("granted_at", "due_at", "sent_at", "started_at", "renewed_at", "ended_at"),
-    "passes": ("began_at", "at"),
-    "ledger": ("at",),
-}
 COUNTS = "select (select count(*) from jobs), (select count(*) from runs), (select count(*) from passes)"
 LEDGER = "select md5(string_agg(l::text, ',' order by id)) from ledger l"
 
 
 @pytest.fixture
 def bench(open_bench: Callable[..., Bench]) -> Bench:
-    """Two local engines and a paid one; jobs are kept ten days."""
-    return open_bench(
-        engine={"l": noop(), "m": noop(weight=2), "p": noop("paid")}, engines=HYBRID, services={"keep_days": 10}
-    )
-
-
-def grow_old(bench: Bench, days: int = 100) -> None:
-    """Make everything that has happened so many days older, past the ledger's own guard."""
-    query(bench.url, "alter table ledger disable trigger user")
-    for table, columns in INSTANTS.items():
-        aged = ", ".join(f"{column} = {column} - interval '{days} days'" for column in columns)
-        query(bench.url, f"update {table} set {aged}")
-    query(
-        bench.url,
-        f"update ledger set utc_day = utc_day - {days}, "
-        "data = case when data ? 'utc_day' then data || jsonb_build_object('utc_day', "
-        f"(utc_day - {days})::text) else data end where utc_day is not null",
-    )
-    query(bench.url, "alter table ledger enable trigger user")
-
-
-def work(bench: Bench, seed: int, seconds: float = 60, leave: int = 0) -> None:
-    """Route and settle until no more than so many jobs are left open."""
-    chance = random.Random(seed)
-    late = time.monotonic() + seconds
-    while bench.value("select count(*) from jobs where ended_at is null") > leave and time.monotonic() < late:
-        run_pass(bench.installation, "main")
-        for run, token, _ in chance.sample(live := bench.live(), min(3, len(live))):
-            started = _start(bench.installation, run, token)
-            if started is not None:
-                settle(bench.installation, Held.of(started, token), chance.choice(OUTCOMES))
-
-
-def sound(bench: Bench) -> dict[str, int]:
-    """Audit and replay find nothing; what the audit counted."""
-    found = audit(bench.installation)
-    assert found.violations == ()
-    replayed = replay.replay(bench.installation)
-    assert replayed.same == replayed.replayed
-    return found.checked
+    """A fleet whose jobs are kept ten days."""
+    return forgetting(open_bench)
 
 
 def spent_on(bench: Bench) -> list[dict[str, Any]]:
@@ -255,41 +190,6 @@ def test_a_measurement_finds_all_of_its_window(open_bench: Callable[..., Bench])
     assert (again["demand"], again["contended"]) == (first["demand"], first["contended"])
 
 
-def test_pruning_beside_work_and_audits(bench: Bench) -> None:
-    """While threads route and settle, two pruners and an audit beside them: every instant of it is sound."""
-    bench.enqueue(80)
-    work(bench, 7, leave=10)
-    grow_old(bench)
-    query(bench.url, "update runs set lease_expires_at = now() + interval '1 hour' where ended_at is null")
-    bench.enqueue(60)
-    aged = bench.value("select count(*) from jobs where ended_at is not null")
-    prune.PAGE_JOBS, pages = 7, prune.PAGE_JOBS
-    prune.PAGE_PASSES, passes = 3, prune.PAGE_PASSES
-    ended = threading.Event()
-
-    def pruner() -> int:
-        removed = 0
-        while not ended.is_set():
-            removed += prune.prune(bench.installation).jobs
-        return removed
-
-    try:
-        with ThreadPoolExecutor(5) as threads:
-            working = [threads.submit(work, bench, seed) for seed in (8, 9)]
-            pruning = [threads.submit(pruner) for _ in range(2)]
-            audits = []
-            while not all(each.done() for each in working):
-                audits.append(audit(bench.installation))
-            ended.set()
-            assert [found.violations for found in audits if not found.ok] == []
-            assert sum(each.result() for each in pruning) + prune.prune(bench.installation).jobs >= aged
-            for each in working:
-                each.result()
-    finally:
-        prune.PAGE_JOBS, prune.PAGE_PASSES = pages, passes
-    sound(bench)
-
-
 def test_a_death_between_any_two_steps_costs_nothing(bench: Bench) -> None:
     """After every single transaction of a pruning the record is whole, and the next one goes on."""
     bench.enqueue(12)
@@ -320,77 +220,6 @@ def test_a_job_is_not_removed_before_its_passes_are_folded(bench: Bench) -> None
     cutoff = bench.value("select now() - interval '10 days'")
     row = bench.installation.database.run(lambda connection: horizon.remove(connection, cutoff, 0, 100))
     assert (row.jobs, row.aged) == (0, True)
-
-
-def test_a_pruner_leaves_the_work_to_the_other(bench: Bench) -> None:
-    """One that finds the horizon held removes nothing and says that it is not done."""
-    bench.enqueue(2)
-    work(bench, 12)
-    grow_old(bench)
-    with closing(psycopg2.connect(bench.url.replace("postgresql+psycopg2://", "postgresql://", 1))) as other:
-        with other.cursor() as cursor:
-            cursor.execute("select 1 from horizon for no key update")
-        found = prune.prune(bench.installation)
-        # Closing alone would let the server find out by itself, some time later.
-        other.rollback()
-    assert (found.jobs, found.done) == (0, False)
-    assert prune.prune(bench.installation).jobs == 2
-
-
-def test_a_reader_of_one_instant_still_sees_what_is_removed(bench: Bench) -> None:
-    """A foreign transaction that began before sees the whole record to its end, and keeps nobody from pruning."""
-    bench.enqueue(4)
-    work(bench, 13)
-    grow_old(bench)
-    with closing(psycopg2.connect(bench.url.replace("postgresql+psycopg2://", "postgresql://", 1))) as reader:
-        reader.set_session(isolation_level="REPEATABLE READ", readonly=True)
-        with reader.cursor() as cursor:
-            cursor.execute("select count(*) from jobs")
-            assert prune.prune(bench.installation).jobs == 4
-            cursor.execute("select (select count(*) from jobs), (select count(distinct job_id) from decisions)")
-            assert cursor.fetchone() == (4, 4)
-    sound(bench)
-
-
-def test_a_job_somebody_holds_is_left_for_the_next_time(bench: Bench) -> None:
-    """A retry that came first keeps its job: the pruner passes it over, and afterwards finds it queued."""
-    (job, other) = bench.enqueue(2, max_attempts=1)
-    route(bench.installation, "main")
-    for run, token, _ in bench.live():
-        started = _start(bench.installation, run, token)
-        assert started is not None
-        settle(bench.installation, Held.of(started, token), Failure(FailureClass.WORK, "exit 1"))
-    grow_old(bench)
-    with bench.installation.database.begin() as connection:
-        jobs.LOCK.first(connection, id=job)
-        assert prune.prune(bench.installation).jobs == 1
-    control.retry(bench.installation, job)
-    assert prune.prune(bench.installation).jobs == 0
-    assert bench.rows("select id, state from jobs") == [(job, "queued")]
-    with pytest.raises(Removed):
-        control.retry(bench.installation, other)
-    work(bench, 14)
-    sound(bench)
-
-
-def test_a_key_whose_job_is_removed_makes_a_new_one(bench: Bench) -> None:
-    """A repeated idempotency key finds the first job for as long as that is kept, and also one just being removed."""
-    first = place(bench.installation, [Order(idempotency_key="k")])[0]
-    work(bench, 15)
-    grow_old(bench)
-    assert not place(bench.installation, [Order(idempotency_key="k")])[0].created
-    with ThreadPoolExecutor(8) as threads:
-        placing = [
-            threads.submit(place, bench.installation, [Order(idempotency_key="k"), Order(), Order(idempotency_key="k")])
-            for _ in range(7)
-        ]
-        threads.submit(prune.prune, bench.installation).result()
-        placed = [each.result() for each in placing]
-    again = place(bench.installation, [Order(idempotency_key="k")])[0]
-    assert again.job_id != first.job_id
-    assert all(each[0].job_id == each[2].job_id for each in placed)
-    assert {each[0].job_id for each in placed} <= {first.job_id, again.job_id}
-    sound(bench)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.commandline import CommandLine
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import UnknownName
@@ -23,8 +22,9 @@ from vibey.services.settle import Held, settle
 from vibey.store import decisions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from tests.support.commandline import CommandLine
 
 OUTCOMES = (
     Success(),
@@ -273,14 +273,6 @@ def test_questions_by_job_and_by_time_use_their_index(
     plan = _plan(database_url, sql)
     assert index in plan
     assert "Seq Scan" not in plan
-
-
-@pytest.fixture
-def vibey(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """The command line on this test's own installation."""
-    line = CommandLine(database_url, redis_url, tmp_path)
-    yield line
-    line.bench.close()
 
 
 def test_the_command(vibey: CommandLine) -> None:

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import os
+import shutil
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 
+from vibey.embedded.home import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg2 import extensions
+
 MAINTENANCE = "postgres"
+MEMORY = Path("/dev/shm")  # noqa: S108  a folder of a random name is made in it
+ENOUGH_BYTES = 2 * 1024**3
+# What only keeps commits through a power cut.
+DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
+
+
+class _Kept(threading.local):
+    """One open connection per database for each thread: tests ask again and again, and opening costs most."""
+
+    def __init__(self) -> None:
+        self.connections: dict[str, extensions.connection] = {}
+
+
+_kept = _Kept()
 
 
 def renamed(url: str, database: str) -> str:
@@ -22,19 +49,66 @@ def plain(url: str) -> str:
 
 def query(url: str, statement: str) -> list[tuple[object, ...]]:
     """Run one statement by itself, outside any transaction, and return its rows, if it has any."""
-    with closing(psycopg2.connect(plain(url))) as connection:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute(statement)
-            return cursor.fetchall() if cursor.description else []
+    kept = _kept.connections.pop(url, None)
+    if kept is not None:
+        try:
+            return _answer(url, kept, statement)
+        except psycopg2.Error:
+            # One that the server has ended since it was last used says nothing about the statement.
+            if not kept.closed:
+                kept.close()
+                raise
+    return _answer(url, psycopg2.connect(plain(url)), statement)
+
+
+def _answer(url: str, connection: extensions.connection, statement: str) -> list[tuple[object, ...]]:
+    """Ask; a connection is kept only when all went well, so that no state of a failure is."""
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        rows = cursor.fetchall() if cursor.description else []
+    _kept.connections[url] = connection
+    return rows
+
+
+@contextmanager
+def memory() -> Iterator[Path | None]:
+    """A folder in memory for as long as it is needed; None on a machine that has no file system there."""
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ENOUGH_BYTES:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="vibey-tests-", dir=MEMORY) as folder:
+        yield Path(folder)
+
+
+def forgetful(server_url: str, cluster: Path, folder: Path | None) -> None:
+    """Let a server that is destroyed after the tests lose in a power cut what it may: it answers sooner.
+
+    New databases lie in `folder`, if there is one: each is four hundred files, and some file systems make a file
+    slowly after many others were removed.
+    """
+    server = renamed(server_url, MAINTENANCE)
+    for setting in DURABILITY:
+        query(server, f"ALTER SYSTEM SET {setting} = off")
+    query(server, "SELECT pg_reload_conf()")
+    if folder is None:
+        return
+    if (owner := Owner.of(cluster.resolve())).ids is not None:
+        os.chown(folder, *owner.ids)
+    query(server, f"CREATE TABLESPACE memory LOCATION '{folder}'")
+    # A copy lies where its template does.
+    query(server, "ALTER DATABASE template1 SET TABLESPACE memory")
 
 
 def create(server_url: str, name: str, *, template: str = "template1") -> str:
     """Make a database as a copy of `template`, to which nobody may be connected; return its URL."""
-    query(renamed(server_url, MAINTENANCE), f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    copy = f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy'
+    query(renamed(server_url, MAINTENANCE), copy)
     return renamed(server_url, name)
 
 
 def drop(server_url: str, name: str) -> None:
     """Remove a database, ending whatever is still connected to it."""
+    if (kept := _kept.connections.pop(renamed(server_url, name), None)) is not None:
+        kept.close()
     query(renamed(server_url, MAINTENANCE), f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')

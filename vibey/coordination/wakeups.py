@@ -17,14 +17,16 @@ expires by itself within seconds.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
-
-import redis
 
 from vibey.coordination.keys import AGAIN_MS, ROUTE_MS, STOP_SECONDS, WAKE_MS, Keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from redis import Redis
+    from redis.commands.core import Script
 
 WAKE = """
 if redis.call('exists', KEYS[2]) == 1 then
@@ -65,21 +67,42 @@ class WakeUps:
     """Wake-ups of pools, and of the holders of runs, over one Redis."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        """Remember where; nothing is opened until first use."""
+        """Remember where; nothing is opened, nor its client imported, before the first use."""
+        self._url = url
         self._keys = Keys(prefix)
-        self._redis = redis.Redis.from_url(
-            url,
+
+    @cached_property
+    def _redis(self) -> Redis:
+        from redis import Redis
+
+        return Redis.from_url(
+            self._url,
             decode_responses=True,
             socket_timeout=5,
             socket_connect_timeout=2,
             socket_keepalive=True,
             health_check_interval=30,
         )
-        self._wake = self._redis.register_script(WAKE)
-        self._begin = self._redis.register_script(BEGIN)
-        self._go_on = self._redis.register_script(GO_ON)
-        self._finish = self._redis.register_script(FINISH)
-        self._abandon = self._redis.register_script(ABANDON)
+
+    @cached_property
+    def _wake(self) -> Script:
+        return self._redis.register_script(WAKE)
+
+    @cached_property
+    def _begin(self) -> Script:
+        return self._redis.register_script(BEGIN)
+
+    @cached_property
+    def _go_on(self) -> Script:
+        return self._redis.register_script(GO_ON)
+
+    @cached_property
+    def _finish(self) -> Script:
+        return self._redis.register_script(FINISH)
+
+    @cached_property
+    def _abandon(self) -> Script:
+        return self._redis.register_script(ABANDON)
 
     def wake(self, pool: str) -> bool:
         """Whether the caller should send a routing message; False when one is on its way or a router at work told."""
@@ -115,10 +138,12 @@ class WakeUps:
 
     def await_nudge(self, run_id: int, seconds: float) -> bool:
         """Block up to `seconds`, at most three, for news about a run; ConnectionError when Redis is away."""
+        from redis import RedisError
+
         key = self._keys.stop(run_id)
         try:
             return self._redis.blpop([key], timeout=max(0.05, min(seconds, 3.0))) is not None
-        except redis.RedisError as error:
+        except RedisError as error:
             raise ConnectionError(str(error)) from error
 
     def ping(self) -> None:
@@ -127,7 +152,8 @@ class WakeUps:
 
     def close(self) -> None:
         """Close this process's connections."""
-        self._redis.close()
+        if "_redis" in self.__dict__:
+            self._redis.close()
 
     def version(self) -> str:
         """The server's version."""
@@ -139,7 +165,9 @@ class WakeUps:
 
     @staticmethod
     def _ask(otherwise: object, ask: Callable[[], object]) -> object:
+        from redis import RedisError
+
         try:
             return ask()
-        except redis.RedisError:
+        except RedisError:
             return otherwise

@@ -71,13 +71,12 @@ class Installation:
     def open(cls, settings: Settings, *, app: Any = None) -> Installation:  # noqa: ANN401  a Celery application
         """The installation these settings describe; `app` sends its messages when a worker has one already."""
         urls = service_urls(settings)
-        application = app or make_app("vibey", celery_configuration(settings, urls))
         return cls(
             settings,
             Timing.of(settings),
             Database(urls.database_url),
             WakeUps(urls.redis_url, settings.services.redis_prefix),
-            Publisher(application),
+            Publisher(lambda: app or make_app("vibey", celery_configuration(settings, urls))),
         )
 
     @property

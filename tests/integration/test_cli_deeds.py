@@ -1,0 +1,92 @@
+"""What the command line does: jobs enqueued, cancelled and retried, engines paused, projects set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.commandline import CommandLine
+
+
+def test_enqueue_for_some_engines_and_later(vibey: CommandLine) -> None:
+    """The engines named are left in, all others out, and the job says when it will be due."""
+    made = vibey("enqueue", "--engine", "near", "--engine", "far", "--delay", "1h", "--json").json
+    job = vibey("job", made["job_id"], "--json").json
+    assert job["exclude"] == ["bought"]
+    assert job["reason"] == f"asked not to start before {job['not_before']}"
+
+
+def test_enqueue_and_its_duplicate(vibey: CommandLine) -> None:
+    """A second job with the same key is the first one, and says so."""
+    first = vibey("enqueue", '{"n": 1}', "--key", "once", "--json").json
+    again = vibey("enqueue", '{"n": 2}', "--key", "once", "--json").json
+    assert first == {"job_id": first["job_id"], "created": True}
+    assert again == {"job_id": first["job_id"], "created": False}
+
+
+def test_payloads_from_a_file_and_a_pipe(vibey: CommandLine, tmp_path: Path) -> None:
+    """The payload may come from a file or standard input, a byte order mark included."""
+    file = tmp_path / "payload.json"
+    file.write_bytes(b'\xef\xbb\xbf{"from": "file"}')
+    of_file = vibey("enqueue", "--payload-file", file, "--json").json["job_id"]
+    of_pipe = vibey("enqueue", "--payload-file", "-", "--json", stdin='{"from": "pipe"}').json["job_id"]
+    payloads = [vibey("job", job, "--json").json["payload"] for job in (of_file, of_pipe)]
+    assert payloads == [{"from": "file"}, {"from": "pipe"}]
+
+
+def test_a_batch_counts_new_and_known_jobs(vibey: CommandLine) -> None:
+    """A batch reports what is new and what was known, in the file's order; options stand in for missing keys."""
+    lines = ['{"idempotency_key": "a"}', "", '{"idempotency_key": "b", "priority": 3}', '{"idempotency_key": "a"}']
+    said = vibey("enqueue", "--batch", "-", "--priority", "9", "--json", stdin="\n".join(lines)).json
+    assert (said["created"], said["duplicates"]) == (2, 1)
+    first, second, third = said["job_ids"]
+    assert first == third
+    assert [vibey("job", job, "--json").json["priority"] for job in (first, second)] == [9, 3]
+
+
+def test_cancel_and_retry(vibey: CommandLine) -> None:
+    """Each job is tried on its own; one refusal makes the exit code and undoes nothing."""
+    first, second = vibey.enqueued(2)
+    said = vibey("cancel", first, 999, second, "--json")
+    assert said.code == 3
+    assert [each["job_id"] for each in said.json["cancelled"]] == [first, second]
+    assert [each["job_id"] for each in said.json["refused"]] == [999]
+    again = vibey("retry", first, "--json")
+    assert (again.code, again.json["retried"]) == (0, [first])
+    assert vibey("retry", first).code == 3
+
+
+def test_waiting_for_the_end(vibey: CommandLine) -> None:
+    """`--wait` of a job that has ended returns at once, with 1 unless it succeeded."""
+    (job,) = vibey.enqueued(1, "--key", "done")
+    vibey("cancel", job)
+    said = vibey("enqueue", "{}", "--key", "done", "--wait", "--json")
+    assert said.code == 1
+    assert said.json["state"] == "cancelled"
+    batch = vibey("enqueue", "--batch", "-", "--wait", "--json", stdin='{"idempotency_key": "done"}')
+    assert (batch.code, batch.json["cancelled"]) == (1, 1)
+    assert vibey("enqueue", "--batch", "-", "--wait", stdin="").code == 0
+
+
+def test_pausing_and_resuming_an_engine(vibey: CommandLine) -> None:
+    """A paused engine says so and how to go on; reset and resume are plain."""
+    assert vibey("engine", "pause", "near", "--json").json == {"engine": "near", "done": "paused"}
+    paused = vibey("engines", "--json").json["engines"][0]
+    assert paused["paused"] is True
+    assert "vibey engine resume near" in paused["detail"]
+    assert vibey("engine", "resume", "near").code == 0
+    assert vibey("engine", "reset", "near").code == 0
+    assert vibey("engines", "--json").json["engines"][0]["paused"] is False
+
+
+def test_projects_and_their_policy(vibey: CommandLine) -> None:
+    """A project's settings are its own; all changes of a command are made, or none."""
+    assert vibey("new", "website", "--json").json["policy"]["mode"] == "singleton"
+    assert vibey("project", "set", "website", "paid_daily_cap=3", "mode=never").code == 2
+    assert vibey("project", "set", "website", "paid_daily_cap=3", "paid_fallback=never").code == 0
+    shown = vibey("project", "show", "website", "--json").json
+    assert (shown["policy"]["paid_daily_cap"], shown["policy"]["paid_fallback"]) == (3, "never")
+    listed = vibey("project", "list", "--json").json["projects"]
+    assert [each["project"] for each in listed] == ["default", "website"]
