@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 1
+MINUTES ?= 20
 CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibey/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench bench-quick chaos test-chaos mutate clean
+.PHONY: help install demo test test-slow test-browser test-clients lint format docs bench bench-quick chaos soak test-chaos mutate clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,8 +83,11 @@ build/peers/.installed: benchmarks/peers.txt
 chaos: install  ## 520 faults over 5000 jobs on real processes, reproducibly: make chaos SEED=7
 	$(BIN)/python -m tests.support.chaos --seed $(SEED)
 
-test-chaos: install  ## a minute of chaos, and the bugs it has to find
-	$(BIN)/python -m pytest tests/acceptance/test_chaos.py -m chaos --durations 5
+soak: install  ## twenty minutes of a steady load, and two hours of virtual time: nothing may grow; make soak MINUTES=60
+	$(BIN)/python -m tests.support.soak --minutes $(MINUTES) --virtual-hours 2 --write benchmarks/results
+
+test-chaos: install  ## a minute of chaos, half a minute of soak, and the bugs they have to find
+	$(BIN)/python -m pytest tests/acceptance/test_chaos.py tests/acceptance/test_soak.py -m chaos --durations 5
 
 mutate: install  ## change the domain in small ways, one at a time, and see which changes no test notices
 	$(PYTHON) -m venv build/mutate

@@ -12,7 +12,7 @@ import click
 from celery import Celery
 
 import vibey
-from tasks.flow import GatheredEvents
+from tasks.flow import GatheredEvents, SweptTimers
 from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
 from vibey.services.installation import Installation, celery_configuration, ensure_services
 from vibey.services.programs import FLOWER_CONFIGURATION
@@ -83,6 +83,6 @@ def _name_flower_configuration() -> None:
 
 
 app = Celery("vibey")
-app.steps["consumer"].add(GatheredEvents)
+app.steps["consumer"].update((GatheredEvents, SweptTimers))
 app.add_defaults(_configuration)
 _name_flower_configuration()

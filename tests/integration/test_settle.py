@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 from tests.support.installation import Bench, noop
+from tests.support.wait import until
 from vibey.domain.errors import Refused, UnknownName
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.services import control
@@ -305,3 +308,18 @@ def test_pausing_an_engine_keeps_new_runs_away(bench: Bench) -> None:
     assert [engine for _, _, engine in bench.live()] == ["b"]
     with pytest.raises(UnknownName, match="known: a, b"):
         control.pause_engine(bench.installation, "zzz", paused=True)
+
+
+def test_short_runs_leave_no_connection_waiting(open_bench: Callable[..., Bench]) -> None:
+    """Who listens for a cancel of a run stops when it is over, and the next run listens over the same connection."""
+    command = {"kind": "command", "tier": "local", "argv": ["sleep", "0.02"]}
+    bench = open_bench(engine={"a": command})
+    bench.enqueue(12)
+    route(bench.installation, "main")
+    while live := bench.live():
+        assert carry_out(bench.installation, *live[0][:2]) == "succeeded"
+    assert bench.value("select count(*) from runs") == 12
+    with closing(redis.Redis.from_url(bench.redis_url)) as client:
+        own = client.client_info()["db"]
+        assert sum(int(each["db"]) == own for each in client.client_list()) <= 8
+        until(lambda: not client.keys("*stop:*"), what="no news left lying")

@@ -39,12 +39,12 @@ class Member:
     """One process of the fleet, with whatever it started in its own session."""
 
     def __init__(self, name: str, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
-        """Start `celery` with these arguments."""
+        """Start a module of Python with these arguments, its own name the first."""
         self.name = name
         self.log = log
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "celery", *arguments],
+                [sys.executable, "-m", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -162,9 +162,13 @@ class Fleet:
         self, name: str, *arguments: str, app: str | None = None, environment: Mapping[str, str] | None = None
     ) -> Member:
         """Start a process of a Celery app, the fleet's own by default."""
+        line = ("celery", "-A", app or self._application, *arguments, "--loglevel", "INFO")
+        return self.launch(name, *line, environment=environment)
+
+    def launch(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Member:
+        """Start a process of the fleet's that is any module of Python, its name first."""
         log = self.folder / f"{name}.log"
-        line = ["-A", app or self._application, *arguments, "--loglevel", "INFO"]
-        member = Member(name, line, log, {**self.environment, **(environment or {})})
+        member = Member(name, [*arguments], log, {**self.environment, **(environment or {})})
         self.members.append(member)
         return member
 

@@ -1,6 +1,6 @@
-"""The Celery application with one bug put in, so that the checker can be seen to find it.
+"""The Celery application with bugs put in, so that the checker, or a soak, can be seen to find them.
 
-`celery -A tests.support.spoiled_tasks worker` starts a worker with the bug that SPOILED names. That is read here and
+`celery -A tests.support.spoiled_tasks worker` starts a worker with the bugs that SPOILED names. That is read here and
 nowhere else: no configuration of the product can reach this module, and the product knows nothing of it. Each bug is
 one that such a router could really have.
 """
@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks import app
 from vibey.coordination.wakeups import WakeUps
 from vibey.domain import decide
 from vibey.domain import offer as offers
-from vibey.services import grants
+from vibey.services import grants, route, run
+from vibey.services.installation import service_urls
 from vibey.store import engines, rotation, runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vibey.services.installation import Installation
     from vibey.store.statement import Statement
 
 __all__ = ["BUGS", "app"]
@@ -89,6 +92,40 @@ def overflow_at_once() -> None:
     decide.offer = eager  # type: ignore[attr-defined]
 
 
+def file_a_pass() -> None:
+    """Soak, files: each routing pass leaves a file open."""
+    route_pool, kept = route.route, []
+
+    def leaking(*arguments: Any) -> Any:
+        kept.append(Path(os.devnull).open("rb"))  # noqa: SIM115  (the bug)
+        return route_pool(*arguments)
+
+    route.route = leaking
+
+
+def connection_a_run() -> None:
+    """Soak, clients: each run leaves a connection to Redis open."""
+    carry_out, kept = run.carry_out, []
+
+    def leaking(installation: Installation, *arguments: Any) -> str:
+        kept.append(WakeUps(service_urls(installation.settings).redis_url, "spoiled:"))
+        kept[-1].unwake("main")
+        return carry_out(installation, *arguments)
+
+    run.carry_out = leaking
+
+
+def memory_a_run() -> None:
+    """Soak, memory: each run leaves half a megabyte behind."""
+    carry_out, kept = run.carry_out, []
+
+    def leaking(*arguments: Any) -> str:
+        kept.append(b"\1" * 524_288)
+        return carry_out(*arguments)
+
+    run.carry_out = leaking
+
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -99,7 +136,10 @@ BUGS: dict[str, Callable[[], None]] = {
         requeue_dropped,
         started_by_anyone,
         overflow_at_once,
+        file_a_pass,
+        connection_a_run,
+        memory_a_run,
     )
 }
-if spoiled := os.environ.get("SPOILED"):
+for spoiled in os.environ.get("SPOILED", "").split():
     BUGS[spoiled]()

@@ -5,7 +5,7 @@
 | `PREFIX wake:POOL` | string, 10 s | a routing message for the pool is on its way: no second one is needed |
 | `PREFIX route:POOL` | string, 2 s | the router at work on the pool |
 | `PREFIX again:POOL` | string, 60 s | someone asked while the router was at work: it looks once more |
-| `PREFIX stop:RUN` | list, 1 h | news for the holder of a run: renew at once, the answer says why |
+| `PREFIX stop:RUN` | list, 1 h | news for the holder of a run: renew at once, the answer says why; 5 s at its end |
 
 Celery keeps its own keys under the same prefix (`global_keyprefix`).
 """
@@ -18,6 +18,8 @@ WAKE_MS = 10_000
 ROUTE_MS = 2_000
 AGAIN_MS = 60_000
 STOP_SECONDS = 3600
+# Longer than anyone waits for it.
+RELEASE_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)

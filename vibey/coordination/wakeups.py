@@ -20,7 +20,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+<<<<<<< HEAD
 from vibey.coordination.keys import AGAIN_MS, ROUTE_MS, STOP_SECONDS, WAKE_MS, Keys
+=======
+import redis
+
+from vibey.coordination.keys import AGAIN_MS, RELEASE_SECONDS, ROUTE_MS, STOP_SECONDS, WAKE_MS, Keys
+>>>>>>> db779a72e755527b3cfdc469c5050497ce663f3b
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +76,7 @@ class WakeUps:
         """Remember where; nothing is opened, nor its client imported, before the first use."""
         self._url = url
         self._keys = Keys(prefix)
+<<<<<<< HEAD
 
     @cached_property
     def _redis(self) -> Redis:
@@ -77,6 +84,11 @@ class WakeUps:
 
         return Redis.from_url(
             self._url,
+=======
+        self._awaited: set[int] = set()
+        self._redis = redis.Redis.from_url(
+            url,
+>>>>>>> db779a72e755527b3cfdc469c5050497ce663f3b
             decode_responses=True,
             socket_timeout=5,
             socket_connect_timeout=2,
@@ -130,21 +142,35 @@ class WakeUps:
 
     def nudge(self, run_id: int) -> None:
         """Tell the holder of a run to renew at once."""
-        key = self._keys.stop(run_id)
-        news = self._redis.pipeline()
-        news.lpush(key, "1")
-        news.expire(key, STOP_SECONDS)
-        self._ask(None, news.execute)
+        self._tell(run_id, STOP_SECONDS)
+
+    def release(self, run_id: int) -> None:
+        """Let a wait of this process for news about a run that is over return at once, and its connection be free.
+
+        Else each of many short runs would leave a connection behind that waits on, and the next need one more.
+        """
+        if run_id in self._awaited:
+            self._tell(run_id, RELEASE_SECONDS)
 
     def await_nudge(self, run_id: int, seconds: float) -> bool:
         """Block up to `seconds`, at most three, for news about a run; ConnectionError when Redis is away."""
         from redis import RedisError
 
         key = self._keys.stop(run_id)
+        self._awaited.add(run_id)
         try:
             return self._redis.blpop([key], timeout=max(0.05, min(seconds, 3.0))) is not None
         except RedisError as error:
             raise ConnectionError(str(error)) from error
+        finally:
+            self._awaited.discard(run_id)
+
+    def _tell(self, run_id: int, seconds: int) -> None:
+        key = self._keys.stop(run_id)
+        news = self._redis.pipeline()
+        news.lpush(key, "1")
+        news.expire(key, seconds)
+        self._ask(None, news.execute)
 
     def ping(self) -> None:
         """Raise unless Redis answers."""

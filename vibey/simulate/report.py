@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class Report:
     outcomes: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
-    waits_ms: list[int] = field(default_factory=list)
+    # An array, as it holds a number for each grant of what may be millions.
+    waits_ms: array[int] = field(default_factory=lambda: array("q"))
     moments: list[Moment] = field(default_factory=list)
     decisions: int = 0
     begun_ms: int | None = None

@@ -266,7 +266,7 @@ class Chaos:
         """Enqueue, however often it takes: the keys make it once; then cancel what is to be cancelled of the last."""
         for start in range(0, len(jobs), CHUNK):
             chunk = jobs[start : start + CHUNK]
-            placed = self._stubbornly(lambda chunk=chunk: place(self._own, [_order(job) for job in chunk]))  # type: ignore[misc]
+            placed = self._stubbornly(lambda chunk=chunk: place(self._own, [order_of(job) for job in chunk]))  # type: ignore[misc]
             for job_id in self._cancelling:
                 self._stubbornly(lambda job_id=job_id: control.cancel(self._own, job_id))  # type: ignore[misc]
             self._enqueued += len(chunk)
@@ -316,7 +316,8 @@ class Chaos:
         return []
 
 
-def _order(job: Job) -> Order:
+def order_of(job: Job) -> Order:
+    """What enqueues a job of a plan."""
     return Order(
         project=job.project,
         payload=job.payload,
