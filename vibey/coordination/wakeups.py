@@ -20,13 +20,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-<<<<<<< HEAD
-from vibey.coordination.keys import AGAIN_MS, ROUTE_MS, STOP_SECONDS, WAKE_MS, Keys
-=======
-import redis
-
 from vibey.coordination.keys import AGAIN_MS, RELEASE_SECONDS, ROUTE_MS, STOP_SECONDS, WAKE_MS, Keys
->>>>>>> db779a72e755527b3cfdc469c5050497ce663f3b
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +70,7 @@ class WakeUps:
         """Remember where; nothing is opened, nor its client imported, before the first use."""
         self._url = url
         self._keys = Keys(prefix)
-<<<<<<< HEAD
+        self._awaited: set[int] = set()
 
     @cached_property
     def _redis(self) -> Redis:
@@ -84,11 +78,6 @@ class WakeUps:
 
         return Redis.from_url(
             self._url,
-=======
-        self._awaited: set[int] = set()
-        self._redis = redis.Redis.from_url(
-            url,
->>>>>>> db779a72e755527b3cfdc469c5050497ce663f3b
             decode_responses=True,
             socket_timeout=5,
             socket_connect_timeout=2,
