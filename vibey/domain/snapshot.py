@@ -18,6 +18,8 @@ from vibey.domain.requirement import Requirement
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vibey.domain.selection import Step
+
 VERSION = 1
 
 
@@ -83,31 +85,33 @@ def requirement_of(value: Mapping[str, Any]) -> Requirement:
 def trace_json(decision: Assign) -> dict[str, Any]:
     """An assignment's steps through the tree, and what its job brought along.
 
-    A step tells the pool, the better classes and what was found in them, the class taken, its free members, their
-    shares, their credits before, the one chosen, and how; credits after follow. A step without a choice is left out:
-    its one member has the whole share, and its credit does not move. The turn of the job's
-    project, if it was drawn, is the first step.
+    A step tells what `class_json` and `draw_json` say of it. One without a choice is left out: its one member has the
+    whole share, and its credit does not move. The turn of the job's project, if it was drawn, is the first step.
     """
-    steps = [
-        [
-            step.pool,
-            [[label, int(found)] for label, found in step.skipped],
-            step.label,
-            list(step.members),
-            list(step.shares),
-            list(step.before),
-            step.chosen,
-            int(step.turn),
-        ]
-        for step in decision.steps
-        if len(step.members) > 1
-    ]
-    optional = {
-        "waived": decision.waived,
-        "waited_ms": decision.request.waited_ms,
-        "session": decision.request.session,
-    }
-    return {"steps": steps} | {key: value for key, value in optional.items() if value}
+    return {"steps": [class_json(step) + draw_json(step) for step in choices(decision)]} | brought_json(decision)
+
+
+def choices(decision: Assign) -> list[Step]:
+    """The steps that left a choice."""
+    return [step for step in decision.steps if len(step.members) > 1]
+
+
+def class_json(step: Step) -> list[Any]:
+    """The pool, the better classes and what was found in them, the class taken, its free members, their shares."""
+    skipped = [[label, int(found)] for label, found in step.skipped]
+    return [step.pool, skipped, step.label, list(step.members), list(step.shares)]
+
+
+def draw_json(step: Step) -> list[Any]:
+    """The members' credits before, the one chosen, and how; credits after follow."""
+    return [list(step.before), step.chosen, int(step.turn)]
+
+
+def brought_json(decision: Assign) -> dict[str, Any]:
+    """What else the choice depended on: an exclusion waived, the wait, the session."""
+    request = decision.request
+    found = {"waived": decision.waived, "waited_ms": request.waited_ms, "session": request.session}
+    return {key: value for key, value in found.items() if value}
 
 
 def _policy_json(policy: Policy) -> dict[str, Any]:

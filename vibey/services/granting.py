@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     Writing = Future[Sequence[Row[Any]]]
 
 # So many assignments are written at once; a pass over no more jobs needs no second thread.
-PART = 200
+PART = 500
 # After so many decisions the writing thread may have the interpreter, should it wait for it.
-COURTESY = 16
+COURTESY = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,14 @@ def grant(
     """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
     heads = [head for head, _ in chosen]
     requests = [_request(head, requirement) for head, requirement in chosen]
+    parents = {head.job_id: head.traceparent for head in heads if head.traceparent}
     outlook = outlook.recalling(connection, requests)
     lease_ms, session_s = installation.timing.lease_ms, installation.settings.engines.session_ttl_seconds
     write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, day=outlook.day)
     parts: list[tuple[list[Assign], dict[int, Span], Writing]] = []
     with ThreadPoolExecutor(1) if len(heads) > PART else _Here() as writer:
         for assigned, world in _parts(turns.assigned(outlook, requests, heads)):
-            spans = grants.spans(assigned, heads, began_ns)
+            spans = grants.spans(assigned, parents, began_ns)
             rows = grants.written(outlook, assigned, Record(outlook.world, waits), spans)
             parts.append((assigned, spans, writer.submit(write, rows, parts[-1][-1] if parts else None)))
             outlook, waits = replace(outlook, world=world), ()

@@ -27,15 +27,17 @@ def warmed(requirement: Requirement, head: Head) -> Requirement:
     return requirement if head.affinity is None else replace(requirement, affinity=head.affinity)
 
 
-def spans(assigned: Sequence[Assign], heads: Sequence[Head], began_ns: int) -> dict[int, tracing.Span]:
-    """The spans of the assignments, by job, begun with their pass; only jobs that are traced have one."""
-    parents = {head.job_id: head.traceparent for head in heads}
-    if not tracing.is_on() and not any(parents.values()):
+def spans(assigned: Sequence[Assign], parents: Mapping[int, str], began_ns: int) -> dict[int, tracing.Span]:
+    """The spans of the assignments, by job, begun with their pass; only jobs that are traced have one.
+
+    `parents` are the spans that enqueued jobs.
+    """
+    if not tracing.is_on() and not parents:
         return {}
     found = {}
     for decision in assigned:
         job = decision.request.job_id
-        found[job] = tracing.begin("vibey.route", "internal", parents[job], _told(decision), began_ns=began_ns)
+        found[job] = tracing.begin("vibey.route", "internal", parents.get(job), _told(decision), began_ns=began_ns)
     return found
 
 

@@ -12,7 +12,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.snapshot import requirement_json, trace_json, world_json
+from vibey.domain.snapshot import brought_json, choices, class_json, draw_json, requirement_json, world_json
 from vibey.domain.turn import is_turn
 from vibey.services.wording import HELD
 from vibey.store.decisions import Recorded
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
     from vibey.domain.decide import Assign, World
     from vibey.domain.requirement import Requirement
-    from vibey.domain.selection import CreditKey
+    from vibey.domain.selection import CreditKey, Step
 
     Waits = Sequence[tuple[Requirement, str]]
 
 HOLD, WAIT = "hold", "wait"
-# A step of `trace_json` begins with what is the class's: pool, better classes, label, members, shares.
-OF_CLASS = 5
 
 
 class Record:
@@ -37,9 +35,10 @@ class Record:
     def __init__(self, world: World, waits: Waits = ()) -> None:
         """Begin with the world the pass decides on, and why groups wait."""
         self._world = world
-        self._rows: list[str] = []
+        self._rows: list[dict[str, Any]] = []
         self._asked: dict[str, int] = {}
         self._classes: dict[str, int] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
         self._projects: set[str] = set()
         self._rivals: set[CreditKey] = set()
         # The same object comes again and again, and its text is dear.
@@ -49,10 +48,9 @@ class Record:
 
     def assignment(self, decision: Assign, row: Mapping[str, Any]) -> None:
         """Add an assignment, with what else is to be written for it."""
-        # Each row becomes text at once: thousands of nested lists alive together would set the garbage collector off.
         self._rivals.update((step.pool, name) for step in decision.turn for name in step.members)
-        trace = trace_json(decision)
-        trace["steps"] = [self._step(step) for step in trace["steps"]]
+        steps = [[self._class(step), *draw_json(step)] for step in choices(decision)]
+        trace = {"steps": steps} | brought_json(decision)
         self._add({**row, "asked": self._place(decision.request.requirement), "trace": trace})
 
     def kept(self) -> Recorded:
@@ -62,7 +60,8 @@ class Record:
             world=json.dumps(world_json(self._concerned())),
             asked=f"[{','.join(self._asked)}]",
             classes=f"[{','.join(self._classes)}]",
-            rows=self._rows,
+            rows=json.dumps(self._rows),
+            count=len(self._rows),
         )
 
     def _concerned(self) -> World:
@@ -82,7 +81,7 @@ class Record:
         self._add({"key": requirement.key, "asked": place, "outcome": outcome_of(reason), "trace": trace})
 
     def _add(self, row: dict[str, Any]) -> None:
-        self._rows.append(json.dumps({"n": len(self._rows), **row}))
+        self._rows.append({"n": len(self._rows), **row})
 
     def _place(self, requirement: Requirement) -> int:
         place = self._places.get(id(requirement))
@@ -92,9 +91,13 @@ class Record:
             place = self._places[id(requirement)] = self._asked.setdefault(text, len(self._asked))
         return place
 
-    def _step(self, step: Sequence[Any]) -> list[Any]:
-        text = json.dumps(step[:OF_CLASS])
-        return [self._classes.setdefault(text, len(self._classes)), *step[OF_CLASS:]]
+    def _class(self, step: Step) -> int:
+        # By what it is made of, since its text is dear.
+        made_of = step.pool, step.skipped, step.label, step.members, step.shares
+        found = self._known.get(made_of)
+        if found is None:
+            found = self._known[made_of] = self._classes.setdefault(json.dumps(class_json(step)), len(self._classes))
+        return found
 
 
 def outcome_of(reason: str | None) -> str:

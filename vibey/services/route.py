@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from vibey.store.runs import Granted
     from vibey.tracing import Span
 
-BATCH = 1000
+BATCH = 3000
+# Of so many jobs it is found whose turn it is, however few slots are free.
+LISTED = 1000
 HOLDS = 5000
 STINT_SECONDS = 1.0
 # A pass costs about the same for one freed slot as for fifty: one asked for during another lets some gather.
@@ -168,7 +170,7 @@ def _fill(
         return Made((), (), outlook), set(), False
     limit = min(BATCH, outlook.free_slots)
     if installation.settings.engines.fair_share:
-        limit, outlook = BATCH, outlook.taking_turns(connection, _projects(seen.groups, wanted))
+        limit, outlook = LISTED, outlook.taking_turns(connection, _projects(seen.groups, wanted))
     listed = turns.shortlist(outlook, seen.groups, wanted, limit)
     heads, asked = jobs.heads(connection, seen.pool, listed, limit)
     requirements = {group.key: group.requirement for group in seen.groups}

@@ -83,13 +83,14 @@ LATEST_OF_GROUP = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The decisions of a pass of a pool, all as JSON: one row for each, and apart what they have in common."""
+    """The decisions of a pass of a pool, all as JSON: `count` rows, and apart what they have in common."""
 
     pool: str
     world: str
     asked: str
     classes: str
-    rows: Sequence[str]
+    rows: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def record(connection: Connection, recorded: Recorded) -> None:
         pool=recorded.pool,
         world=recorded.world,
         asked=recorded.asked,
-        rows=f"[{','.join(recorded.rows)}]",
+        rows=recorded.rows,
     )
 
 

@@ -324,14 +324,14 @@ def grant(
     credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
     counts = [_count(grants.picks, name, share) for name, share in grants.expected.items()]
     record = grants.record
-    statement = GRANT_FEW if len(record.rows) <= FEW else GRANT
+    statement = GRANT_FEW if record.count <= FEW else GRANT
     return statement.all(
         connection,
         pool=record.pool,
         world=record.world,
         asked=record.asked,
         classes=record.classes,
-        rows=f"[{','.join(record.rows)}]",
+        rows=record.rows,
         credits=json.dumps(credits),
         counts=json.dumps(counts),
         sessions=json.dumps(
