@@ -22,8 +22,8 @@ from uuid import uuid4
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from celery import Celery
-    from kombu import Queue
+    from celery.app.base import Celery
+    from kombu.entity import Queue
 
 log = logging.getLogger("vibey.publisher")
 
@@ -71,7 +71,7 @@ def celery_settings(
     broker_url: str, prefix: str, engines: Iterable[str], *, run_timeout_seconds: int, tick_seconds: float
 ) -> dict[str, Any]:
     """Celery's configuration, each choice with its reason."""
-    from kombu import Queue
+    from kombu.entity import Queue
 
     names = [CONTROL_QUEUE, ENQUEUE_QUEUE, *(engine_queue(engine) for engine in engines)]
     return {
@@ -158,7 +158,9 @@ def celery_settings(
 
 def make_app(name: str, settings: dict[str, Any]) -> Celery:
     """A Celery application with these settings; connects only when used."""
-    from celery import Celery
+    # Not from `celery` itself, nor `Queue` from `kombu`: both put another module in their place as they are imported,
+    # and a thread that imports them meanwhile is left with the first.
+    from celery.app.base import Celery
 
     app = Celery(name, set_as_current=False)
     app.conf.update(settings)
