@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support.wait import until
+from vibey.bench.reasons import REASONS
 from vibey.bench.suite import FAMILIES
 from vibey.cli.bench import ROWS
 
@@ -67,6 +68,14 @@ def test_peers_that_are_not_there_are_named(report: dict[str, Any]) -> None:
     assert set(report["missing"]) == {"litellm", "procrastinate", "celery"}
     assert all("make bench" in reason for reason in report["missing"].values())
     assert not any("LiteLLM" in row["what"] or "Procrastinate" in row["what"] for row in report["rows"])
+
+
+def test_reasons_are_of_bars_that_there_are(report: dict[str, Any]) -> None:
+    """A figure that was renamed would leave its reason behind."""
+    barred = {(row["row"], row["what"]) for row in report["rows"] if row["bar"]}
+    ours = {key for key in REASONS if not any(name in key[1] for name in ("LiteLLM", "Procrastinate"))}
+    assert ours
+    assert ours <= barred
 
 
 def test_page_and_numbers_are_written(report: dict[str, Any], results: Path) -> None:

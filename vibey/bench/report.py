@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import vibey
+from vibey.bench.reasons import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +31,8 @@ the spread their least and greatest, and a ratio that of each round's pair. Figu
   job to take, and touches one credit instead of all.
 - *LiteLLM Router* picks among as many deployments in memory, by its default and quickest strategy, without Redis. It
   checks no slot and no cap, and records nothing.
+- *Plain Celery, start and end committed*: its tasks insert a row and update it, over the driver's own connection, on
+  the same Postgres.
 - *Plain Celery* has the same broker and as many pool processes as all of Vibey's workers, no results and no events,
   early acknowledgement and its own prefetching. Vibey's side has events on.
 - *Procrastinate* has two worker processes that share as many jobs at once as Vibey has slots, coroutine tasks deferred
@@ -90,11 +93,24 @@ class Report:
             "|---|---|---:|---:|---|---:|---|",
             *(self._line(figure) for figure in self.figures),
             "",
+            *self._misses(),
             "## How",
             "",
             SETTINGS,
         ]
         return "\n".join(lines)
+
+    def _misses(self) -> list[str]:
+        """The bars that were missed, each with the reason, if one is known."""
+        missed = [figure for figure in self.figures if figure.met is False and not self.quick]
+        if not missed:
+            return []
+        told = [
+            f"- *{figure.row}: {figure.what}*: {shown(figure.median)} {figure.unit}, not {figure.bar}. "
+            f"{REASONS.get((figure.row, figure.what), 'No reason is known yet.')}"
+            for figure in missed
+        ]
+        return ["## Bars that were missed, and why", "", *told, ""]
 
     def _line(self, figure: Figure) -> str:
         return f"| {' | '.join('' if cell is None else str(cell) for cell in self.cells(figure))} |"
