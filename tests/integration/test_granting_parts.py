@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+import psycopg2
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from tests.support.databases import query
+from tests.support.databases import plain, query
 from tests.support.installation import Bench, noop
+from tests.support.wait import until
 from vibey.services import control
 from vibey.services.audit import audit
 from vibey.services.granting import PART
@@ -16,7 +21,7 @@ from vibey.services.replay import replay
 from vibey.services.route import run_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MANY = 2 * PART + 50
 # The transaction that makes so many runs meets an error of this code; a sequence, as no rollback takes a number back.
@@ -27,6 +32,36 @@ OBSTACLE = """
       return new; end $$;
     create trigger stumble before insert on runs for each row execute function stumble();
 """
+
+# The first run of all is not written before the gate's lock is given back.
+GATE = """
+    create sequence met;
+    create function dawdle() returns trigger language plpgsql as $$ begin
+      if nextval('met') = 1 then perform pg_advisory_xact_lock(1); end if;
+      return new; end $$;
+    create trigger dawdle before insert on runs for each row execute function dawdle();
+"""
+BEFORE_THE_GATE = """
+    select count(*) from pg_locks join pg_database d on d.oid = database
+    where locktype = 'advisory' and not granted and datname = current_database()
+"""
+
+
+class Interrupted(BaseException):
+    """What a signal raises in the routing thread."""
+
+
+@pytest.fixture
+def interrupting() -> Iterator[Callable[[], None]]:
+    """A function that interrupts this thread, whatever it is at, as Ctrl-C or a time limit would."""
+
+    def interrupt(_: int, __: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    routing = threading.get_ident()
+    yield lambda: signal.pthread_kill(routing, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
 
 
 def _fleet(open_bench: Callable[..., Bench], **engines: object) -> Bench:
@@ -90,3 +125,33 @@ def test_a_pass_that_the_database_undid_is_made_again_as_a_whole(open_bench: Cal
     assert bench.value("select count(*) from runs") == MANY
     found = replay(bench.installation)
     assert found.same == MANY
+
+
+def test_an_interrupted_pass_writes_nothing_more(
+    open_bench: Callable[..., Bench], interrupting: Callable[[], None]
+) -> None:
+    """While the first part is written, parts wait behind it; none of them may follow the undoing of the transaction."""
+    bench = _fleet(open_bench)
+    jobs = bench.enqueue(MANY)
+    query(bench.url, GATE)
+    with closing(psycopg2.connect(plain(bench.url))) as gate:
+        gate.cursor().execute("select pg_advisory_lock(1)")
+
+        def strike() -> None:
+            until(lambda: query(bench.url, BEFORE_THE_GATE) == [(1,)], what="the first part on its way")
+            interrupting()
+            gate.close()
+
+        striker = threading.Thread(target=strike)
+        striker.start()
+        with pytest.raises(Interrupted):
+            run_pass(bench.installation, "main")
+        striker.join()
+    for writer in threading.enumerate():
+        if writer.name.startswith("ThreadPoolExecutor"):
+            writer.join()
+    assert bench.value("select count(*) from runs") == 0
+    assert bench.value("select count(*) from passes") == 0
+    passed = run_pass(bench.installation, "main")
+    assert passed is not None
+    assert sorted(run.job_id for run in passed.granted) == jobs

@@ -10,7 +10,8 @@ The connection is used by one thread at a time: by the writing one from the firs
 from __future__ import annotations
 
 import time
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,12 +71,13 @@ def grant(
     lease_ms, session_s = installation.timing.lease_ms, installation.settings.engines.session_ttl_seconds
     write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, day=outlook.day)
     parts: list[tuple[list[Assign], dict[int, Span], Writing]] = []
-    with ThreadPoolExecutor(1) if len(heads) > PART else _Here() as writer:
+    with _writing(ThreadPoolExecutor(1) if len(heads) > PART else _Here()) as writer:
         for assigned, world in _parts(turns.assigned(outlook, requests, heads)):
             spans = grants.spans(assigned, parents, began_ns)
             rows = grants.written(outlook, assigned, Record(outlook.world, waits), spans)
             parts.append((assigned, spans, writer.submit(write, rows, parts[-1][-1] if parts else None)))
             outlook, waits = replace(outlook, world=world), ()
+        wait([writing for *_, writing in parts])
     granted = [run for part in parts for run in _granted(connection, *part)]
     told = [span for _, spans, _ in parts for span in spans.values()]
     return Made(tuple(granted), tuple(told), outlook)
@@ -98,6 +100,20 @@ def _parts(assigned: Iterator[tuple[Assign, World]]) -> Iterator[tuple[list[Assi
             part = []
     if part:
         yield part, world
+
+
+@contextmanager
+def _writing(writer: Executor) -> Iterator[Executor]:
+    """The writer for as long as the parts need it; whoever leaves early, by an error or an interrupt, takes the rest back.
+
+    The transaction is undone next. A part written after that would be committed by itself, without its locks.
+    """
+    try:
+        yield writer
+    except BaseException:
+        writer.shutdown(cancel_futures=True)
+        raise
+    writer.shutdown()
 
 
 def _write(connection: Connection, rows: Grants, before: Writing | None, **how: Any) -> Sequence[Row[Any]]:  # noqa: ANN401
