@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from sqlalchemy.exc import DBAPIError
 
+from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from tests.support.wait import until
 from vibey.domain.errors import Refused, UnknownName
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.services import control
+from vibey.services.outputs import output_of
 from vibey.services.route import route
 from vibey.services.run import _start, carry_out
 from vibey.services.settle import Held, settle
@@ -323,3 +326,17 @@ def test_short_runs_leave_no_connection_waiting(open_bench: Callable[..., Bench]
         own = client.client_info()["db"]
         assert sum(int(each["db"]) == own for each in client.client_list()) <= 8
         until(lambda: not client.keys("*stop:*"), what="no news left lying")
+
+
+def test_a_run_is_tidied_after_though_its_slot_could_not_be_handed_over(open_bench: Callable[..., Bench]) -> None:
+    """Whatever keeps the next run from being granted, of this one only its log is left."""
+    bench = open_bench(engine={"a": {"kind": "command", "tier": "local", "argv": ["touch", "left"]}})
+    bench.enqueue(2)
+    route(bench.installation, "main")
+    run, token, _ = bench.live()[0]
+    query(bench.url, f"alter table runs add constraint obstacle check (id = {run})")
+    with pytest.raises(DBAPIError, match="obstacle"):
+        carry_out(bench.installation, run, token)
+    assert bench.rows("select state from runs") == [("succeeded",)]
+    log = output_of(bench.installation, run)
+    assert [each.name for each in log.parent.iterdir()] == [log.name]

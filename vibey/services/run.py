@@ -61,9 +61,11 @@ def carry_out(installation: Installation, run_id: int, token: int) -> str:
         word = _settled(installation, held, ended, overdue=deadline is not None and deadline.has_come())
         _tell(span, ended, word)
     engine = installation.settings.engine.get(held.job.engine)
-    hand_over(installation, held.pool, installation.settings.slots_of(engine.name) if engine else 1)
-    installation.wakeups.release(run_id)
-    tidy(installation, run_id)
+    try:
+        hand_over(installation, held.pool, installation.settings.slots_of(engine.name) if engine else 1)
+    finally:
+        installation.wakeups.release(run_id)
+        tidy(installation, run_id)
     if word in TOLD_WORDS and task_call_of(started.payload) is not None:
         endings.tell(installation, [held.job.engine])
     return word
