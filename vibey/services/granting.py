@@ -104,7 +104,7 @@ def _parts(assigned: Iterator[tuple[Assign, World]]) -> Iterator[tuple[list[Assi
 
 @contextmanager
 def _writing(writer: Executor) -> Iterator[Executor]:
-    """The writer for as long as the parts need it; whoever leaves early, by an error or an interrupt, takes the rest back.
+    """The writer for as long as parts need it; left early, by an error or an interrupt, it writes none that waits.
 
     The transaction is undone next. A part written after that would be committed by itself, without its locks.
     """
