@@ -199,6 +199,17 @@ def test_a_job_someone_holds_is_left_for_the_next_pass(open_bench: Callable[...,
     assert bench.value("select count(*) from runs") == 1
 
 
+def test_a_job_someone_holds_keeps_no_other_group_from_its_slot(open_bench: Callable[..., Bench]) -> None:
+    """However long the first in order is held: what it would have taken goes to the next that asks otherwise."""
+    bench = open_bench(engine={"a": noop()})
+    (held,) = bench.enqueue(1, priority=5)
+    (other,) = bench.enqueue(1, effort="high")
+    with bench.installation.database.begin() as elsewhere:
+        elsewhere.exec_driver_sql(f"select 1 from jobs where id = {held} for no key update")
+        assert routing.route(bench.installation, "main") == 1
+    assert bench.rows("select job_id from runs") == [(other,)]
+
+
 def test_named_pools_route_by_their_own_tree(open_bench: Callable[..., Bench]) -> None:
     """A job that names a pool is served by that pool's engines, in its order, under its own credits."""
     bench = open_bench(

@@ -173,6 +173,9 @@ def _fill(
         limit, outlook = LISTED, outlook.taking_turns(connection, _projects(seen.groups, wanted))
     listed = turns.shortlist(outlook, seen.groups, wanted, limit)
     heads, asked = jobs.heads(connection, seen.pool, listed, limit)
+    if not heads:
+        # Someone holds each of the first few: others may take what these would.
+        heads, asked = jobs.heads(connection, seen.pool, listed, BATCH)
     requirements = {group.key: group.requirement for group in seen.groups}
     chosen = [(head, requirements[head.key]) for head in heads]
     made = grant(connection, installation, outlook, chosen, seen.waits, seen.began_ns)
