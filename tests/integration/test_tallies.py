@@ -13,6 +13,7 @@ import pytest
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.outcome import Failure, FailureClass, Success
+from vibey.services.granting import PART
 from vibey.services.metrics import snapshot
 from vibey.services.route import route
 from vibey.services.run import _start, carry_out
@@ -96,6 +97,17 @@ def test_handovers_are_those_the_ledger_tells(open_bench: Callable[..., Bench], 
     passes = bench.rows("select round(extract(epoch from at - began_at) * 1000000)::bigint from passes")
     assert found[DECISION] == _tally(took for (took,) in passes)
     assert _folded(bench) == found
+
+
+def test_a_pass_kept_in_parts_is_one(open_bench: Callable[..., Bench]) -> None:
+    """It lasted until its last part was written."""
+    bench = open_bench(engine={"a": noop()}, engines={"slots": {"a": PART + 1}})
+    _folded(bench)
+    bench.enqueue(PART + 1)
+    assert route(bench.installation, "main") == PART + 1
+    assert bench.value("select count(*) from passes") == 2
+    took = bench.value("select round(extract(epoch from max(at) - min(began_at)) * 1000000)::bigint from passes")
+    assert _folded(bench)[DECISION] == _tally([took])
 
 
 def test_idle_slots_and_overflows_are_no_handovers(open_bench: Callable[..., Bench]) -> None:

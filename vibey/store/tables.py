@@ -261,8 +261,9 @@ credits = Table(
     Column("credit", BigInteger, nullable=False),
 )
 
-# One routing pass, with what its decisions have in common kept once: the world they started from, the requirements
-# they are about, and the classes of pools they drew from (see `vibey.services.record`).
+# One routing pass, or one part of a large one, with what its decisions have in common kept once: the world they started
+# from, the requirements they are about, and the classes of pools they drew from (see `vibey.services.record`). Parts of
+# one pass have the same `began_at`.
 passes = Table(
     "passes",
     metadata,

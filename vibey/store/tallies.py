@@ -54,20 +54,21 @@ _ADD = """
        from mine, reach, told where t.name = mine.name and reach.last > mine.cursor"""
 FOLD_DECISIONS = Statement(
     "tally-fold-decisions",
-    "fold in how long new passes took, from their transaction's begin to the writing of what they decided; the primary "
-    "key serves it",
+    "fold in how long new passes took, from their transaction's begin to the writing of what they decided, of one kept "
+    "in parts the last; the primary key serves it",
     f"""with mine as materialized (
          select name, cursor from tallies where name = '{DECISION}' for no key update skip locked),
        page as materialized (
-         select p.id, p.at, p.began_at from mine cross join lateral (
-           select id, at, began_at from passes
+         select p.id, p.pool, p.at, p.began_at from mine cross join lateral (
+           select id, pool, at, began_at from passes
            where id > greatest(mine.cursor, (select max(id) from passes) - %(page)s) order by id) p),
        reach as (
          select coalesce((select min(id) from page
                             where at > statement_timestamp() - %(lag_ms)s * interval '1 millisecond') - 1,
                          (select max(id) from page)) as last),
        seen as materialized (
-         select (extract(epoch from at - began_at) * 1000000)::bigint as micros from page, reach where id <= last),
+         select (extract(epoch from max(at) - began_at) * 1000000)::bigint as micros from page, reach where id <= last
+         group by pool, began_at),
        {_ADD}""",  # noqa: S608  constant
 )
 # Slots carry no number, but levels do: a grant that takes the last free slot of an engine follows the end that freed
