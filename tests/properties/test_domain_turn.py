@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from vibey.domain.decide import Assign, Request, World, decide
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Tier, Usage
-from vibey.domain.fairness import Queued, decide_fairly
+from vibey.domain.fairness import Queued, evolve_fairly
 from vibey.domain.offer import Mode, Policy
 from vibey.domain.pool import default_pool
 from vibey.domain.requirement import Requirement
@@ -132,7 +132,7 @@ def test_projects_take_turns_as_an_oracle_has_them(
 ) -> None:
     """Which jobs are granted, in which order, and where."""
     queue = queue_of(drawn)
-    made = list(decide_fairly(queue, world))
+    made = [each for each, _ in evolve_fairly(queue, world)]
     assert [(each.request.job_id, each.engine.name) for each in made] == by_turns(queue, world)
 
 
@@ -141,7 +141,7 @@ def test_a_turn_is_made_again_from_what_its_decision_keeps(
     world: World, drawn: list[tuple[str, frozenset[str], int, int]]
 ) -> None:
     """From the request and the world alone; credits of projects sum to nothing, whatever was drawn."""
-    for each in decide_fairly(queue_of(drawn), world):
+    for each, _ in evolve_fairly(queue_of(drawn), world):
         assert decide(each.request, world) == each
         assert [(step.pool, step.members) for step in each.turn] == [
             (lot.key, lot.members) for lot in each.request.lots
@@ -169,7 +169,7 @@ def test_of_many_projects_each_gets_its_part(weights: list[int]) -> None:
         for number, name in enumerate(names)
         for place in range(2 * weights[number] + 3)
     ]
-    made = islice(decide_fairly(queue, world), 2 * sum(weights))
+    made = islice((each for each, _ in evolve_fairly(queue, world)), 2 * sum(weights))
     got = Counter(each.request.requirement.project for each in made)
     assert all(abs(got[name] - 2 * weight) <= 2 for name, weight in zip(names, weights, strict=True)), got
 

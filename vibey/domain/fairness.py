@@ -38,13 +38,8 @@ def whose_turn(heads: Sequence[tuple[str, int]], world: World) -> tuple[str, tup
     return turn(world.pool.key, {name: world.policy(name).weight for name in among}, world.credits)
 
 
-def decide_fairly(queue: Iterable[Queued], world: World) -> Iterator[Assign]:
-    """What is granted of these jobs, which come in queue order, each on the world the one before left behind."""
-    return (decision for decision, _ in evolve_fairly(queue, world))
-
-
 def evolve_fairly(queue: Iterable[Queued], world: World) -> Iterator[tuple[Assign, World]]:
-    """As `decide_fairly`, and with each decision the world it left behind."""
+    """What is granted of these jobs, which come in queue order, with the world each leaves behind for the next."""
     lines = _Lines(queue, world)
     while (found := lines.next()) is not None:
         yield found, lines.world

@@ -121,7 +121,7 @@ class Outlook:
 
     @property
     def free_slots(self) -> int:
-        """How many runs the pool's engines could take now, whoever asks."""
+        """How many runs at most the pool's engines could take now, whoever asks."""
         return sum(map(self.world.usage.free_slots, self.world.engines))
 
     def limit(self, project: str) -> int:

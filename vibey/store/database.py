@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 # Serialisation failure, deadlock, lock time-out.
 RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
-# Plans of prepared statements are kept while a queue grows from nothing to a million: none may be one for small tables,
-# and none is made anew for each call.
+# Plans of prepared statements are kept while a queue grows from nothing to a million: none may read a table whole
+# because it was small when planned (`exists` can be one that does), and none is made anew for each call.
 SESSION_OPTIONS = (
     "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s "
     "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan"

@@ -114,7 +114,8 @@ START = Statement(
               job.effort_now, job.capabilities, job.excluded, job.max_attempts, job.refunds, job.handoffs, job.avoided,
               job.affinity,
               extract(epoch from job.deadline_at - clock_timestamp())::float as deadline_seconds,
-              exists (select 1 from runs lost where lost.job_id = job.id and lost.state = 'lost') as was_lost
+              (select true from runs lost where lost.job_id = job.id and lost.state = 'lost' limit 1) is not null
+                as was_lost
        from started, job join projects p on p.id = job.project_id""",
     prepared=True,
 )
