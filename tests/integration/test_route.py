@@ -187,14 +187,14 @@ def test_a_router_at_work_is_asked_to_look_again(open_bench: Callable[..., Bench
     assert wakeups.begin("main", "second")
 
 
-def test_a_job_someone_holds_is_left_for_the_next_pass(open_bench: Callable[..., Bench]) -> None:
+def test_a_job_someone_holds_is_left_to_a_later_pass(open_bench: Callable[..., Bench]) -> None:
     """A locked job is skipped without waiting, and another job takes the slot meanwhile."""
     bench = open_bench(engine={"a": noop()}, engines={"slots": {"a": 1}})
     first, second = bench.enqueue(2)
     with bench.installation.database.begin() as connection:
         connection.exec_driver_sql(f"select 1 from jobs where id = {first} for update")
         routing.run_pass(bench.installation, "main")
-    assert [job for (job,) in bench.rows("select job_id from runs")] in ([], [second])
+    assert bench.rows("select job_id from runs") == [(second,)]
     routing.route(bench.installation, "main")
     assert bench.value("select count(*) from runs") == 1
 

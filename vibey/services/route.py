@@ -27,7 +27,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vibey.services import grants, measure, turns
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from vibey.tracing import Span
 
 BATCH = 3000
-# Of so many jobs it is found whose turn it is, however few slots are free.
+# Of so many jobs it is found whose turn it is, or which one nobody holds, however few slots are free.
 LISTED = 1000
 HOLDS = 5000
 STINT_SECONDS = 1.0
@@ -174,8 +174,9 @@ def _fill(
     listed = turns.shortlist(outlook, seen.groups, wanted, limit)
     heads, asked = jobs.heads(connection, seen.pool, listed, limit)
     if not heads:
-        # Someone holds each of the first few: others may take what these would.
-        heads, asked = jobs.heads(connection, seen.pool, listed, BATCH)
+        # Someone holds each of the first few: those behind them may take what these would.
+        deeper = [replace(each, count=LISTED) for each in listed]
+        heads, asked = jobs.heads(connection, seen.pool, deeper, LISTED)
     requirements = {group.key: group.requirement for group in seen.groups}
     chosen = [(head, requirements[head.key]) for head in heads]
     made = grant(connection, installation, outlook, chosen, seen.waits, seen.began_ns)

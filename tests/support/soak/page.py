@@ -21,8 +21,7 @@ HEADS = ("what", "measure", "seen", "first fifth", "last fifth", "an hour", "gro
 RIGHT = range(2, 9)
 NOTE = """\
 Memory is in MB, of the median process; growth that of the one that grew most, over the judged time. A job's growth
-is that of all processes of a row, and may be {job} bytes, or {memory} MB in all. What was there for too short a time is
-not judged."""
+is that of all processes of a row, and may be {job} bytes, or {memory} MB in all."""
 
 
 def to_json(report: Report) -> dict[str, Any]:
@@ -73,8 +72,8 @@ def verdict(report: Report) -> Iterator[str]:
     )
     yield f"audit: {'clean' if not report.audited else '; '.join(report.audited)}"
     yield from report.unsound
-    for each in report.growing:
-        yield f"{each.subject}, {each.measure}: grows"
+    for each in (*report.growing, *report.unjudged):
+        yield f"{each.subject}, {each.measure}: {each.verdict}"
     yield "flat and sound" if report.ok else "NOT flat and sound"
 
 

@@ -85,9 +85,14 @@ class Report:
         return [each for each in self.findings if each.verdict == "grows"]
 
     @property
+    def unjudged(self) -> list[Finding]:
+        """What was there for too short a time to tell."""
+        return [each for each in self.findings if each.verdict == "too short"]
+
+    @property
     def ok(self) -> bool:
-        """Whether all is flat and sound."""
-        return not self.growing and not self.unsound and not self.audited
+        """Whether all could be judged, and is flat and sound."""
+        return not (self.growing or self.unjudged or self.unsound or self.audited)
 
 
 class Soak:
