@@ -11,8 +11,10 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psutil
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from vibey.embedded import Services
 
 ROOT = Path(__file__).parents[2]
+# The variable that tells a member's processes from all others.
+MARK = "VIBEY_TEST_MEMBER"
 LABOUR = Path(__file__).with_name("labour.py")
 LOG_LINES = 60
 ENDED = "('succeeded', 'failed', 'cancelled')"
@@ -42,11 +46,12 @@ class Member:
         """Start a module of Python with these arguments, its own name the first."""
         self.name = name
         self.log = log
+        self._mark = uuid4().hex
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
                 cwd=ROOT,
-                env=environment,
+                env=environment | {MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
@@ -94,13 +99,14 @@ class Member:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def clear(self) -> None:
-        """Leave nothing of it behind, its orphaned pool included."""
-        try:
-            os.killpg(self.pid, signal.SIGCONT)
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._process.wait()
+        """Leave nothing of it behind, its orphaned pool included; nor touch who has been given its number since."""
+        while left := [self.pid] if self.running else trees.of_group(self.pid, f"{MARK}={self._mark}"):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+                    os.kill(pid, signal.SIGKILL)
+            if self.pid in left:
+                self._process.wait()
 
 
 class Fleet:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 # Five processes that do not end by themselves: a shell, a plain child, a session of its own with a child, and an
@@ -14,19 +16,36 @@ STUBBORN = "trap '' TERM; " + TREE
 
 def living(installation: str, *, without_supervisor: bool = True) -> list[int]:
     """Numbers of the processes that carry this installation's mark and can still do something."""
-    mark = f"VIBEY_INSTALLATION={installation}".encode()
+    return [
+        pid
+        for pid in _marked(f"VIBEY_INSTALLATION={installation}")
+        if state(pid) not in {"Z", "X", ""} and not (without_supervisor and _is_supervisor(pid))
+    ]
+
+
+def of_group(group: int, mark: str) -> list[int]:
+    """Numbers of the processes of a process group that carry a mark, a variable and its value, in their environment."""
+    found = []
+    for pid in _marked(mark):
+        with suppress(ProcessLookupError):
+            if os.getpgid(pid) == group and state(pid) not in {"Z", "X", ""}:
+                found.append(pid)
+    return found
+
+
+def _marked(mark: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            marked = mark in (folder / "environ").read_bytes().split(b"\0")
-            supervisor = b"supervisor.main" in (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if marked and state(int(folder.name)) not in {"Z", "X", ""} and not (supervisor and without_supervisor):
-            found.append(int(folder.name))
+        with suppress(OSError):
+            if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
     return found
+
+
+def _is_supervisor(pid: int) -> bool:
+    with suppress(OSError):
+        return b"supervisor.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def supervisors(installation: str) -> list[int]:
