@@ -17,7 +17,7 @@ MARK = "VIBEY_TEST_MEMBER"
 def _left_behind(mark: str) -> tuple[int, int]:
     """A group whose leader has ended and left a child: the group's number and the child's."""
     leader = subprocess.Popen(
-        ["sh", "-c", "sleep 600 & echo $!"],
+        ["/bin/sh", "-c", "sleep 600 & echo $!"],
         env=os.environ | {MARK: mark},
         start_new_session=True,
         stdout=subprocess.PIPE,
