@@ -38,8 +38,10 @@ the spread their least and greatest, and a ratio that of each round's pair. Figu
 - *Procrastinate* has two worker processes that share as many jobs at once as Vibey has slots, coroutine tasks deferred
   in batches, notifications on, and finished jobs kept. It is on the same Postgres.
 - Added delay is there and back, by a proxy that both sides go through, also where the delay is 0.
+- Jobs are held in a database that Postgres has not analysed yet, as in the first minute after their enqueueing: until
+  then a tick reads an index of the queue whole.
 - Memory is what is freed when a process ends. Size is counted after `vacuum full`, but for the first line.
-- Faults are not in this table: `make chaos` counts them.
+- Faults are not in this table: `make chaos` counts them. Its reports lie beside this page, as `chaos-1.json` and so on.
 """
 
 
