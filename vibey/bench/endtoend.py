@@ -53,7 +53,7 @@ def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
         Figure("endtoend", "plain Celery, no-op tasks", "tasks/s", theirs),
         Figure("endtoend", "Vibey over plain Celery", "x", ratios(ours, theirs), Bar(0.6)),
         Figure("endtoend", "plain Celery, start and end committed", "tasks/s", noted),
-        Figure("endtoend", "Vibey over that", "x", ratios(ours, noted)),
+        Figure("endtoend", "Vibey over Celery that commits both", "x", ratios(ours, noted)),
         *(Figure("endtoend", "Procrastinate, no-op jobs", "jobs/s", each) for each in others),
         *(Figure("endtoend", "Vibey over Procrastinate", "x", ratios(ours, each), Bar(2)) for each in others),
     ]
