@@ -317,14 +317,21 @@ def test_short_runs_leave_no_connection_waiting(open_bench: Callable[..., Bench]
     """Who listens for a cancel of a run stops when it is over, and the next run listens over the same connection."""
     command = {"kind": "command", "tier": "local", "argv": ["sleep", "0.02"]}
     bench = open_bench(engine={"a": command})
-    bench.enqueue(12)
+    bench.enqueue(6)
     route(bench.installation, "main")
-    while live := bench.live():
-        assert carry_out(bench.installation, *live[0][:2]) == "succeeded"
-    assert bench.value("select count(*) from runs") == 12
     with closing(redis.Redis.from_url(bench.redis_url)) as client:
         own = client.client_info()["db"]
-        assert sum(int(each["db"]) == own for each in client.client_list()) <= 8
+
+        def connected(flag: str = "") -> int:
+            found = [each for each in client.client_list() if int(each["db"]) == own]
+            return sum(flag in each["flags"] for each in found)
+
+        while live := bench.live():
+            assert carry_out(bench.installation, *live[0][:2]) == "succeeded"
+            # By itself it would wait for three seconds.
+            until(lambda: not connected("b"), seconds=1.5, what="nobody to wait for news of a run that is over")
+        assert bench.value("select count(*) from runs") == 6
+        assert connected() <= 8
         until(lambda: not client.keys("*stop:*"), what="no news left lying")
 
 
