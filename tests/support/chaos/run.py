@@ -68,6 +68,12 @@ DRAIN_SECONDS = 300.0
 TOLD_SECONDS = 10.0
 TABLES = ("jobs", "runs", "ledger", "passes", "decisions", "credits", "engines", "accounts", "installation", "workers")
 SEEN = "select count(*) from workers where seen_at > clock_timestamp() - interval '5 seconds'"
+LEFT = """
+    select jsonb_build_object('id', j.id, 'state', j.state, 'attempt', j.attempt, 'reason', j.reason,
+             'waits', g.reason,
+             'excluded', j.excluded, 'avoided', j.avoided, 'due_in', extract(epoch from j.not_before - clock_timestamp()))
+    from jobs j left join group_states g on g.pool = j.pool and g.requirement_key = j.requirement_key
+    where j.ended_at is null order by j.id limit 20"""
 ENDED = "state in ('succeeded', 'failed', 'cancelled')"
 
 
@@ -237,11 +243,18 @@ class Chaos:
         report.runs = dict(query(url, "select state, count(*)::int from runs group by state"))  # type: ignore[arg-type]
         facts = checker.Facts(url, self.fleet.labour_log, LEASE_SECONDS, calm_ns, at_rest=True)
         report.violations = checker.judged(facts)
+        # Each of the plan's jobs can end, and has had minutes for it.
+        report.violations += [f"I3: a job was left: {row}" for row in self._left()]
         if report.jobs != len(self._plan.jobs):
             report.violations.append(f"I3: {len(self._plan.jobs)} jobs were enqueued, {report.jobs} are there")
         if report.violations:
             self._keep_tables()
         report.audited = [f"{each.invariant}: {each.detail}" for each in audit(self._own).violations]
+
+    def _left(self) -> list[dict[str, Any]]:
+        """What there is to know of the jobs that have not ended."""
+        url = self.servers.direct.database_url
+        return [row for (row,) in query(url, LEFT)]
 
     def _keep_tables(self) -> None:
         """Copy the tables into the run's folder, where they outlive the server."""
