@@ -122,6 +122,7 @@ class Chaos:
         self._plan, self._seconds, self._tell = plan, seconds, tell
         self._calm_from = len(plan.jobs) - max(1, round(CALM_PART * len(plan.jobs)))
         self._cancelling: list[int] = []
+        self._fed = threading.Event()
         self._enqueued = 0
         self._ending = threading.Event()
         self._broken: list[BaseException] = []
@@ -163,8 +164,11 @@ class Chaos:
             thread.start()
         try:
             self._strike_all()
-            patience = max(DRAIN_SECONDS, self._seconds)
-            until(lambda: self._broken or not feeder.is_alive(), seconds=patience, what="all jobs to be enqueued")
+            patience = max(self._patience, self._seconds)
+            with suppress(AssertionError):
+                until(lambda: self._broken or not feeder.is_alive(), seconds=patience, what="all jobs to be enqueued")
+            # A fleet that has come to a halt takes no more jobs; that these are missing is told by the verdict.
+            self._fed.set()
             self._calm_down()
         finally:
             self._ending.set()
@@ -269,9 +273,9 @@ class Chaos:
         pace = self._seconds / max(1, len(jobs))
         for start in range(0, len(jobs), CHUNK):
             self._ending.wait(max(0.0, self._began + start * pace - time.monotonic()))
-            while self._open_jobs() > WAITING and not self._ending.wait(0.5):
+            while self._open_jobs() > WAITING and not self._fed.is_set() and not self._ending.wait(0.5):
                 pass
-            if self._ending.is_set():
+            if self._ending.is_set() or self._fed.is_set():
                 return
             self._enqueue_all(jobs[start : start + CHUNK])
 
