@@ -86,28 +86,12 @@ class WakeUps:
         )
 
     @cached_property
-    def _wake(self) -> Script:
-        return self._redis.register_script(WAKE)
-
-    @cached_property
-    def _begin(self) -> Script:
-        return self._redis.register_script(BEGIN)
-
-    @cached_property
-    def _go_on(self) -> Script:
-        return self._redis.register_script(GO_ON)
-
-    @cached_property
-    def _finish(self) -> Script:
-        return self._redis.register_script(FINISH)
-
-    @cached_property
-    def _abandon(self) -> Script:
-        return self._redis.register_script(ABANDON)
+    def _scripts(self) -> dict[str, Script]:
+        return {text: self._redis.register_script(text) for text in (WAKE, BEGIN, GO_ON, FINISH, ABANDON)}
 
     def wake(self, pool: str) -> bool:
         """Whether the caller should send a routing message; False when one is on its way or a router at work told."""
-        return bool(self._ask(1, lambda: self._wake(self._of(pool), [WAKE_MS, AGAIN_MS])))
+        return bool(self._ask(1, lambda: self._scripts[WAKE](self._of(pool), [WAKE_MS, AGAIN_MS])))
 
     def unwake(self, pool: str) -> None:
         """Take a wake back whose message could not be sent."""
@@ -115,19 +99,19 @@ class WakeUps:
 
     def begin(self, pool: str, router: str) -> bool:
         """Become the pool's router; False when there is one, which has then been asked to look once more."""
-        return bool(self._ask(1, lambda: self._begin(self._of(pool), [router, ROUTE_MS, AGAIN_MS])))
+        return bool(self._ask(1, lambda: self._scripts[BEGIN](self._of(pool), [router, ROUTE_MS, AGAIN_MS])))
 
     def go_on(self, pool: str, router: str) -> None:
         """Say that the pool's router is still at work."""
-        self._ask(None, lambda: self._go_on(self._of(pool), [router, ROUTE_MS]))
+        self._ask(None, lambda: self._scripts[GO_ON](self._of(pool), [router, ROUTE_MS]))
 
     def finish(self, pool: str, router: str) -> bool:
         """Stop being the pool's router; True means: stay, someone asked for another look."""
-        return bool(self._ask(0, lambda: self._finish(self._of(pool), [router, ROUTE_MS])))
+        return bool(self._ask(0, lambda: self._scripts[FINISH](self._of(pool), [router, ROUTE_MS])))
 
     def abandon(self, pool: str, router: str) -> None:
         """Stop being the pool's router with work left, and with what others asked for."""
-        self._ask(None, lambda: self._abandon(self._of(pool), [router]))
+        self._ask(None, lambda: self._scripts[ABANDON](self._of(pool), [router]))
 
     def nudge(self, run_id: int) -> None:
         """Tell the holder of a run to renew at once."""
