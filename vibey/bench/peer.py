@@ -54,15 +54,18 @@ class Peer:
 
     def jobs(self, count: int) -> float:
         """No-op tasks a second, from the first send to the last end."""
-        return count / float(self._measured("jobs", count)["seconds"])
+        return self._rate("jobs", count)
 
     def noted(self, count: int) -> float:
         """As `jobs`, each task with its start and its end committed."""
-        return count / float(self._measured("noted", count)["seconds"])
+        return self._rate("noted", count)
 
     def relay(self, count: int) -> list[float]:
         """Milliseconds from one task's send to the next one's start, `count` times."""
         return [float(each) for each in self._measured("relay", count)["milliseconds"]]
+
+    def _rate(self, what: str, count: int) -> float:
+        return count / float(self._measured(what, count)["seconds"])
 
     def _measured(self, what: str, count: int) -> dict[str, Any]:
         said = subprocess.run(

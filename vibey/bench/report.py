@@ -59,7 +59,7 @@ class Report:
     @property
     def missed(self) -> int:
         """How many bars were missed."""
-        return sum(figure.met is False for figure in self.figures)
+        return len(self._missed())
 
     def to_json(self) -> dict[str, Any]:
         """As one object for programs."""
@@ -102,9 +102,12 @@ class Report:
         ]
         return "\n".join(lines)
 
+    def _missed(self) -> list[Figure]:
+        return [figure for figure in self.figures if figure.met is False]
+
     def _misses(self) -> list[str]:
         """The bars that were missed, each with the reason, if one is known."""
-        missed = [figure for figure in self.figures if figure.met is False and not self.quick]
+        missed = [] if self.quick else self._missed()
         if not missed:
             return []
         told = [
