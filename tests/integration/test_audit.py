@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.ageing import HYBRID
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
@@ -228,13 +229,7 @@ def test_audits_beside_work_find_nothing(open_bench: Callable[..., Bench]) -> No
     """While four threads route and settle without a pause, every audit sees a sound instant."""
     bench = open_bench(
         engine={"l": noop(), "m": noop(weight=2), "p": noop("paid")},
-        engines={
-            "mode": "hybrid",
-            "overflow_after_seconds": 0,
-            "paid_daily_cap": 40,
-            "retry_backoff_seconds": 0,
-            "slots": {"l": 2, "m": 3, "p": 4},
-        },
+        engines=HYBRID | {"paid_daily_cap": 40},
     )
     bench.enqueue(150)
     open_jobs = "select count(*) from jobs where ended_at is null"

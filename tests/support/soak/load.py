@@ -56,6 +56,7 @@ class Load:
         self._rate = rate
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._broke = threading.Event()
         self.broken: list[BaseException] = []
         self.enqueued = 0
         self.looks = 0
@@ -80,6 +81,10 @@ class Load:
         for thread in self._threads:
             thread.join(60)
 
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until one of the hands is broken."""
+        self._broke.wait(seconds)
+
     def check(self) -> None:
         """Raise what ended one of the hands."""
         if self.broken:
@@ -91,6 +96,7 @@ class Load:
                 work()
             except BaseException as error:  # noqa: BLE001  (told to whoever waits, by `check`)
                 self.broken.append(error)
+                self._broke.set()
 
         self._threads.append(threading.Thread(target=guarded, name="soak-load", daemon=True))
         self._threads[-1].start()

@@ -195,7 +195,7 @@ class Soak:
             left = instant - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(left, 1.0))
+            self.load.pause(min(left, 1.0))
 
     def _progress(self, at: float) -> None:
         states = self.fleet.states()
