@@ -7,7 +7,7 @@ missing one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from vibey.domain.engine import EngineFacts, Phase, Tier
 from vibey.domain.weight import Factors, factors, median_price
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vibey.domain.requirement import Requirement
 
@@ -62,6 +62,17 @@ class Survey:
     paid: tuple[Assessment, ...]
     has_local: bool
     demoted: frozenset[str] = frozenset()
+    _peers: Mapping[Tier, Mapping[str, Assessment]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Name the candidates once: a batch asks for them with every decision."""
+        tiers = {Tier.LOCAL: self.local, Tier.PAID: self.paid}
+        named = {tier: {each.engine.name: each for each in found} for tier, found in tiers.items()}
+        object.__setattr__(self, "_peers", named)
+
+    def peers(self, tier: Tier) -> Mapping[str, Assessment]:
+        """A tier's candidates by name."""
+        return self._peers[tier]
 
 
 def survey(requirement: Requirement, engines: Sequence[EngineFacts], *, cost_aware: bool = True) -> Survey:

@@ -248,10 +248,11 @@ def decide(request: Request, world: World, surveyed: Survey | None = None) -> De
     candidates = free(offered.candidates, load.full)
     if not candidates:
         return Wait(request, _wait_reason(offered, world))
-    selection = select(world.pool, _field(world, request, assessed, candidates), world.credits)
+    seen = _field(world, request, assessed, candidates)
+    selection = select(world.pool, seen, world.credits)
     if selection is None:
         return Wait(request, _nowhere(world))
-    chosen = next(each for each in candidates if each.engine.name == selection.engine)
+    chosen = seen.offered[selection.engine]
     grounds = _grounds(assessed, world, load) if offered.why is not Why.ASSIGN else None
     drawn = tuple([lot.drawn(world.credits) for lot in request.lots])
     return Assign(request, chosen.engine, offered.why, chosen.waived, selection, offered.counted, grounds, drawn)
@@ -302,10 +303,8 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
 
 def _field(world: World, request: Request, surveyed: Survey, candidates: tuple[Assessment, ...]) -> Field:
     """What the walk may see: the free candidates, and their full peers, which it passes over and tells so."""
-    peers = surveyed.local if candidates[0].engine.tier is Tier.LOCAL else surveyed.paid
-    offered = {each.engine.name: each for each in peers}
     session = None if request.session is None else Session(request.session, world.sessions)
-    return Field(offered, world.full, surveyed.demoted, session)
+    return Field(surveyed.peers(candidates[0].engine.tier), world.full, surveyed.demoted, session)
 
 
 def _nowhere(world: World) -> WaitReason:

@@ -10,7 +10,7 @@ The connection is used by one thread at a time: by the writing one from the firs
 from __future__ import annotations
 
 import time
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
     Writing = Future[Sequence[Row[Any]]]
 
-# So many assignments are written at once; a pass over no more jobs needs no second thread.
+# So many assignments are written at once; a pass over no more jobs needs no second thread. Of more, the first part is
+# small: until it is decided the database has nothing to do.
 PART = 500
+FIRST = 100
 # After so many decisions the writing thread may have the interpreter, should it wait for it.
 COURTESY = 64
 
@@ -71,16 +73,19 @@ def grant(
     lease_ms, session_s = installation.timing.lease_ms, installation.settings.engines.session_ttl_seconds
     write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, day=outlook.day)
     parts: list[tuple[list[Assign], dict[int, Span], Writing]] = []
-    with _writing(ThreadPoolExecutor(1) if len(heads) > PART else _Here()) as writer:
-        for assigned, world in _parts(turns.assigned(outlook, requests, heads)):
+    threaded = len(heads) > PART
+    with _writing(ThreadPoolExecutor(1) if threaded else _Here()) as writer:
+        for assigned, world in _parts(turns.assigned(outlook, requests, heads), FIRST if threaded else PART):
             spans = grants.spans(assigned, parents, began_ns)
-            rows = grants.written(outlook, assigned, Record(outlook.world, waits), spans)
+            rows = grants.written(outlook, assigned, world, Record(outlook.world, waits), spans)
             parts.append((assigned, spans, writer.submit(write, rows, parts[-1][-1] if parts else None)))
             outlook, waits = replace(outlook, world=world), ()
-        wait([writing for *_, writing in parts])
-    granted = [run for part in parts for run in _granted(connection, *part)]
+        made = [pair for part in parts for pair in _granted(*part)]
+    for run, decision in made:
+        if decision.is_probe:
+            engines.SET_PROBE.run(connection, account=decision.engine.account, run=run.run_id)
     told = [span for _, spans, _ in parts for span in spans.values()]
-    return Made(tuple(granted), tuple(told), outlook)
+    return Made(tuple([run for run, _ in made]), tuple(told), outlook)
 
 
 def _request(head: Head, requirement: Requirement) -> Request:
@@ -88,16 +93,16 @@ def _request(head: Head, requirement: Requirement) -> Request:
     return Request(head.job_id, head.attempt + 1, grants.warmed(requirement, head), head.waited_ms, session)
 
 
-def _parts(assigned: Iterator[tuple[Assign, World]]) -> Iterator[tuple[list[Assign], World]]:
-    """The assignments by parts, each with the world it leaves."""
+def _parts(assigned: Iterator[tuple[Assign, World]], size: int) -> Iterator[tuple[list[Assign], World]]:
+    """The assignments by parts, the first of this size, each with the world it leaves."""
     part: list[Assign] = []
     for decision, world in assigned:
         part.append(decision)
         if len(part) % COURTESY == 0:
             time.sleep(0)
-        if len(part) == PART:
+        if len(part) == size:
             yield part, world
-            part = []
+            part, size = [], PART
     if part:
         yield part, world
 
@@ -124,16 +129,15 @@ def _write(connection: Connection, rows: Grants, before: Writing | None, **how: 
 
 
 def _granted(
-    connection: Connection, assigned: Sequence[Assign], spans: Mapping[int, Span], writing: Writing
-) -> Iterator[Granted]:
+    assigned: Sequence[Assign], spans: Mapping[int, Span], writing: Writing
+) -> Iterator[tuple[Granted, Assign]]:
+    """The runs of a part once it is written, each with the decision that made it."""
     by_job = {decision.request.job_id: decision for decision in assigned}
     for row in writing.result():
         decision = by_job[row.job_id]
-        if decision.is_probe:
-            engines.SET_PROBE.run(connection, account=decision.engine.account, run=row.id)
-        if span := spans.get(row.job_id):
+        if span := spans.get(decision.request.job_id):
             span.note({"vibey.run_id": row.id})
-        yield grants.granted(row, decision)
+        yield grants.granted(row, decision), decision
 
 
 class _Here(Executor):

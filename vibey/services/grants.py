@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 from vibey import tracing
 from vibey.domain.engine import Tier
 from vibey.domain.offer import Why
+from vibey.domain.rotation import UNIT
+from vibey.domain.turn import is_turn
 from vibey.store.ledger import Event
 from vibey.store.runs import Granted, Grants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vibey.domain.decide import Assign
+    from vibey.domain.decide import Assign, World
     from vibey.domain.requirement import Requirement
+    from vibey.domain.selection import CreditKey
     from vibey.services.outlook import Outlook
     from vibey.services.record import Record
     from vibey.store.jobs import Head
@@ -41,48 +44,47 @@ def spans(assigned: Sequence[Assign], parents: Mapping[int, str], began_ns: int)
     return found
 
 
-def written(outlook: Outlook, assigned: Sequence[Assign], record: Record, spans: Mapping[int, tracing.Span]) -> Grants:
-    """Everything the store needs to carry out the assignments, in their order, and to keep the record they go into."""
+def written(
+    outlook: Outlook, assigned: Sequence[Assign], after: World, record: Record, spans: Mapping[int, tracing.Span]
+) -> Grants:
+    """What the store needs to carry out the assignments, in their order, and to keep the record they go into.
+
+    `after` is the world they leave behind.
+    """
     for decision in assigned:
         row = _row(outlook, decision)
         if span := spans.get(decision.request.job_id):
             row["traceparent"] = span.traceparent
         record.assignment(decision, row)
-    picks = Counter((decision.engine.name, decision.why) for decision in assigned)
+    picks = Counter([(decision.engine.name, decision.why) for decision in assigned])
+    moved = _moved(outlook.world, after)
     return Grants(
         record=record.kept(),
-        credits=_credits(assigned),
+        credits={key: after.credits[key] for key in moved},
         picks=picks,
-        expected=_expected(assigned),
+        expected=_expected(picks, moved),
         sessions={key: member for decision in assigned for key, member in decision.memories().items()},
     )
 
 
-def _credits(assigned: Sequence[Assign]) -> dict[tuple[str, str], int]:
-    """Every credit after the batch: for each pool's set of members the latest step, and of those the latest wins."""
-    latest: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
-    for decision in assigned:
-        for step in decision.steps:
-            drawn = step.pool, step.members
-            latest.pop(drawn, None)
-            latest[drawn] = step.after
-    return {
-        (pool, member): credit
-        for (pool, members), after in latest.items()
-        for member, credit in zip(members, after, strict=True)
-    }
+def _moved(before: World, after: World) -> dict[CreditKey, int]:
+    """How far each credit was moved, of those that were."""
+    known = before.credits
+    return {key: credit - known.get(key, 0) for key, credit in after.credits.items() if credit != known.get(key, 0)}
 
 
-def _expected(assigned: Sequence[Assign]) -> dict[str, int]:
-    """The shares offered to each member over the batch, an engine's less its picks being the credit it is owed.
+def _expected(picks: Mapping[tuple[str, Why], int], moved: Mapping[CreditKey, int]) -> dict[str, int]:
+    """The shares each engine was offered, in units of 10^-12 of a pick: what it was picked for, and what it is owed.
 
-    The same offer is made again and again, so it is counted; those to nested pools are handed on inside them, and
-    find no engine of their name.
+    A credit is what was offered less what was picked. Nested pools hand theirs on, and no engine has their name; what
+    moved of the turns of projects is no engine's.
     """
-    offers = Counter((step.members, step.shares) for decision in assigned for step in decision.selection.steps)
     expected: Counter[str] = Counter()
-    for (members, offered), times in offers.items():
-        expected.update({name: share * times for name, share in zip(members, offered, strict=True)})
+    for (engine, _), times in picks.items():
+        expected[engine] += times * UNIT
+    for (pool, member), credit in moved.items():
+        if not is_turn(pool):
+            expected[member] += credit
     return dict(expected)
 
 
@@ -118,16 +120,18 @@ def _told(decision: Assign) -> tracing.Attributes:
 
 
 def _row(outlook: Outlook, decision: Assign) -> dict[str, Any]:
-    return {
+    """What the store is told of an assignment; it finds the engine's account and tier itself."""
+    row: dict[str, Any] = {
         "job_id": decision.request.job_id,
         "engine": decision.engine.name,
-        "account": decision.engine.account,
         "attempt": decision.request.attempt,
         "outcome": decision.outcome,
-        "tier": decision.engine.tier.value,
-        "counted": decision.counted,
-        "notes": _notes(outlook, decision) if decision.grounds or decision.waived else None,
     }
+    if decision.counted:
+        row["counted"] = True
+    if decision.grounds or decision.waived:
+        row["notes"] = _notes(outlook, decision)
+    return row
 
 
 def _notes(outlook: Outlook, decision: Assign) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ class Record:
         self._rivals.update((step.pool, name) for step in decision.turn for name in step.members)
         steps = [[self._class(step), *draw_json(step)] for step in choices(decision)]
         trace = {"steps": steps} | brought_json(decision)
-        self._add({**row, "asked": self._place(decision.request.requirement), "trace": trace})
+        self._rows.append({**row, "asked": self._place(decision.request.requirement), "trace": trace})
 
     def kept(self) -> Recorded:
         """The record as the store writes it."""
@@ -61,7 +61,6 @@ class Record:
             asked=f"[{','.join(self._asked)}]",
             classes=f"[{','.join(self._classes)}]",
             rows=json.dumps(self._rows),
-            count=len(self._rows),
         )
 
     def _concerned(self) -> World:
@@ -78,10 +77,7 @@ class Record:
 
     def _waiting(self, requirement: Requirement, reason: str) -> None:
         place, trace = self._place(requirement), {"reason": reason}
-        self._add({"key": requirement.key, "asked": place, "outcome": outcome_of(reason), "trace": trace})
-
-    def _add(self, row: dict[str, Any]) -> None:
-        self._rows.append({"n": len(self._rows), **row})
+        self._rows.append({"key": requirement.key, "asked": place, "outcome": outcome_of(reason), "trace": trace})
 
     def _place(self, requirement: Requirement) -> int:
         place = self._places.get(id(requirement))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from vibey.store.runs import Granted
     from vibey.tracing import Span
 
-BATCH = 3000
+BATCH = 5000
 # Of so many jobs it is found whose turn it is, or which one nobody holds, however few slots are free.
 LISTED = 1000
 HOLDS = 5000

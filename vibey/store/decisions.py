@@ -21,9 +21,10 @@ RECORD = Statement(
          insert into passes (pool, world, asked, classes)
          values (%(pool)s, %(world)s::jsonb, %(asked)s::jsonb, '[]') returning id)
        insert into decisions (pass_id, ordinal, requirement_key, asked, outcome, trace)
-       select pass.id, r.n, r.key, r.asked, r.outcome, r.trace
-       from pass, json_to_recordset(%(rows)s::json) as r(n int, key bigint, asked int, outcome text, trace json)
-       order by r.n""",
+       select pass.id, r.ordinality - 1, r.key, r.asked, r.outcome, r.trace
+       from pass, rows from (json_to_recordset(%(rows)s::json) as (key bigint, asked int, outcome text, trace json))
+         with ordinality as r
+       order by r.ordinality""",
 )
 SET_GROUPS = Statement(
     "group-set",
@@ -83,14 +84,13 @@ LATEST_OF_GROUP = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The decisions of a pass of a pool, all as JSON: `count` rows, and apart what they have in common."""
+    """The decisions of a pass of a pool, all as JSON: their rows in order, and apart what they have in common."""
 
     pool: str
     world: str
     asked: str
     classes: str
     rows: str
-    count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ second delivery of the same message, changes nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 # A list of rows is joined to a table by `= any(array(...))` as well: the planner takes every such list for a hundred
 # rows, for which it would rather read a small table whole, and that of a prepared statement after it has grown.
 
-# Up to so many rows, planning a grant takes longer than carrying it out.
-FEW = 50
 GRANT = Statement(
     "run-grant",
     "carry out a pass: runs, decisions, events, job states and the rotation, all at once; jobs and engines are locked",
     """with rows as materialized (
-         select * from json_to_recordset(%(rows)s::json) as r(
-           n int, job_id bigint, key bigint, engine text, account text, attempt int, asked int, outcome text,
-           tier text, trace json, counted boolean, notes json, traceparent text)),
+         select r.*, r.ordinality - 1 as n, e.account, e.tier
+         from rows from (json_to_recordset(%(rows)s::json) as (
+           job_id bigint, key bigint, engine text, attempt int, asked int, outcome text, trace json, counted boolean,
+           notes json, traceparent text)) with ordinality as r
+         left join engines e on e.name = r.engine),
        pass as (
          insert into passes (pool, world, asked, classes)
          values (%(pool)s, %(world)s::jsonb, %(asked)s::jsonb, %(classes)s::jsonb) returning id),
@@ -44,7 +44,7 @@ GRANT = Statement(
          select id, due_at from jobs where id = any(array(select job_id from rows))),
        granted as (
          insert into runs (job_id, engine, account, attempt, why, counted, due_at, traceparent, lease_expires_at)
-         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted, due.due_at, r.traceparent,
+         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted is not null, due.due_at, r.traceparent,
                 clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
          from rows r join due on due.id = r.job_id order by r.n
          returning id, token, job_id, engine),
@@ -89,8 +89,8 @@ GRANT = Statement(
          from json_to_recordset(%(sessions)s::json) as s(session text, pool text, class text, member text)
          on conflict (session, pool, class) do update set member = excluded.member, expires_at = excluded.expires_at)
        select g.id, g.token, g.job_id, g.engine from granted g order by g.id""",
+    prepared=True,
 )
-GRANT_FEW = replace(GRANT, name="run-grant-few", prepared=True)
 START = Statement(
     "run-start",
     "granted to running, by token; asking again with the same holder gives the same answer",
@@ -325,8 +325,7 @@ def grant(
     credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
     counts = [_count(grants.picks, name, share) for name, share in grants.expected.items()]
     record = grants.record
-    statement = GRANT_FEW if record.count <= FEW else GRANT
-    return statement.all(
+    return GRANT.all(
         connection,
         pool=record.pool,
         world=record.world,
