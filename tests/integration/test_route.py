@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,17 +43,18 @@ def test_slots_are_filled_exactly_and_in_queue_order(open_bench: Callable[..., B
 def test_a_pass_commits_slot_credits_decision_and_event_together(open_bench: Callable[..., Bench]) -> None:
     """Every run has its token, decision and event; credits sum to 0; the world they started from is kept."""
     bench = open_bench(engine={"a": noop(weight=3), "b": noop()}, engines={"slots": {"a": 9, "b": 9}})
-    bench.enqueue(8)
+    bench.enqueue(9)
     routing.route(bench.installation, "main")
-    assert Counter(engine for _, _, engine in bench.live()) == {"a": 6, "b": 2}
-    assert bench.value("select count(distinct token) from runs") == 8
-    assert bench.value("select count(*) from runs join decisions d on d.run_id = runs.id") == 8
-    assert bench.value("select count(*) from ledger where kind = 'RunGranted'") == 8
-    assert bench.rows("select pool, sum(credit) from credits group by pool") == [("main", 0), ("main.local", 0)]
-    assert bench.value("select count(*) from decisions d join passes p on p.id = d.pass_id") == 8
+    assert Counter(engine for _, _, engine in bench.live()) == {"a": 7, "b": 2}
+    assert bench.value("select count(distinct token) from runs") == 9
+    assert bench.value("select count(*) from runs join decisions d on d.run_id = runs.id") == 9
+    assert bench.value("select count(*) from ledger where kind = 'RunGranted'") == 9
+    assert bench.rows("select pool, sum(credit), count(*) from credits group by pool") == [("main.local", 0, 2)]
+    assert bench.value("select count(*) from decisions d join passes p on p.id = d.pass_id") == 9
     picks = dict(bench.rows("select name, selected_count from engines"))
     expected = dict(bench.rows("select name, expected / 1e12 from engines"))
-    assert picks == {"a": 6, "b": 2} == expected
+    assert picks == {"a": 7, "b": 2}
+    assert expected == {"a": Decimal("6.75"), "b": Decimal("2.25")}
 
 
 def test_a_grant_is_announced_once_to_its_engine(open_bench: Callable[..., Bench]) -> None:
@@ -215,7 +217,7 @@ def test_named_pools_route_by_their_own_tree(open_bench: Callable[..., Bench]) -
     bench = open_bench(
         engine={"a": noop(), "b": noop(), "c": noop()},
         engines={"slots": {"a": 1, "b": 1, "c": 5}},
-        pool={"images": {"select": "ordered", "members": ["b", "a"]}},
+        pool={"images": {"select": "weighted", "members": ["b", "a"]}},
     )
     bench.enqueue(3, pool="images")
     routing.route(bench.installation, "images")

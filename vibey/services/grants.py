@@ -57,35 +57,35 @@ def written(
             row["traceparent"] = span.traceparent
         record.assignment(decision, row)
     picks = Counter([(decision.engine.name, decision.why) for decision in assigned])
-    moved = _moved(outlook.world, after)
+    shifts = moved(outlook.world, after)
     return Grants(
         record=record.kept(),
-        credits={key: after.credits[key] for key in moved},
+        credits={key: after.credits[key] for key in shifts},
         picks=picks,
-        expected=_expected(picks, moved),
+        expected=expected(picks, shifts),
         sessions={key: member for decision in assigned for key, member in decision.memories().items()},
     )
 
 
-def _moved(before: World, after: World) -> dict[CreditKey, int]:
+def moved(before: World, after: World) -> dict[CreditKey, int]:
     """How far each credit was moved, of those that were."""
     known = before.credits
     return {key: credit - known.get(key, 0) for key, credit in after.credits.items() if credit != known.get(key, 0)}
 
 
-def _expected(picks: Mapping[tuple[str, Why], int], moved: Mapping[CreditKey, int]) -> dict[str, int]:
+def expected(picks: Mapping[tuple[str, Why], int], shifts: Mapping[CreditKey, int]) -> dict[str, int]:
     """The shares each engine was offered, in units of 10^-12 of a pick: what it was picked for, and what it is owed.
 
     A credit is what was offered less what was picked. Nested pools hand theirs on, and no engine has their name; what
     moved of the turns of projects is no engine's.
     """
-    expected: Counter[str] = Counter()
+    offered: Counter[str] = Counter()
     for (engine, _), times in picks.items():
-        expected[engine] += times * UNIT
-    for (pool, member), credit in moved.items():
+        offered[engine] += times * UNIT
+    for (pool, member), shift in shifts.items():
         if not is_turn(pool):
-            expected[member] += credit
-    return dict(expected)
+            offered[member] += shift
+    return dict(offered)
 
 
 def granted(row: Sequence[Any], decision: Assign) -> Granted:
