@@ -47,6 +47,8 @@ def test_exit_0_is_no_failure() -> None:
         ),
         (Exit(None, errno=errno.EACCES), FailureClass.MISCONFIGURED, "prog cannot be started: Permission denied"),
         (Exit(None, errno=errno.ENOMEM), FailureClass.ENGINE, "prog cannot be started: Cannot allocate memory"),
+        (Exit(None, errno=errno.ETXTBSY), FailureClass.ENGINE, "prog cannot be started: Text file busy"),
+        (Exit(None, errno=errno.EIO), FailureClass.ENGINE, "prog cannot be started: Input/output error"),
         (Exit(None, guard_lost=True), FailureClass.VIBEY, "the supervisor of prog died"),
         (Exit(None), FailureClass.VIBEY, "the supervisor of prog died"),
         (Exit(-15, stopped=StopReason.STALL), FailureClass.ENGINE, "prog was ended: stall"),

@@ -9,7 +9,7 @@
 | exit 124 (`timeout`), exit 137 (a shell's word for KILL), death by any signal | ENGINE |
 | any other exit | WORK |
 | no such program, not executable, not a program | MISCONFIGURED |
-| could not be started for want of memory or processes | ENGINE |
+| could not be started for want of memory or processes, while its file is replaced, or by a failing disk | ENGINE |
 | its supervisor was killed | VIBEY |
 | ended by us for a timeout or a stall | ENGINE |
 """
@@ -33,7 +33,10 @@ _CLASS_OF_CODE = {
     124: FailureClass.ENGINE,
     137: FailureClass.ENGINE,
 }
-_SCARCE = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE})
+# Why a program cannot be started at this moment, which says nothing against how its engine is configured.
+_PASSING = frozenset(
+    {errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ETXTBSY, errno.EIO, errno.ESTALE, errno.EINTR}
+)
 
 
 def failure_of_exit(ending: Exit, program: str, last_line: str = "") -> Failure | None:
@@ -70,5 +73,5 @@ def _signal_name(number: int) -> str:
 
 
 def _not_started(number: int, program: str) -> Failure:
-    failure_class = FailureClass.ENGINE if number in _SCARCE else FailureClass.MISCONFIGURED
+    failure_class = FailureClass.ENGINE if number in _PASSING else FailureClass.MISCONFIGURED
     return Failure(failure_class, one_line(f"{program} cannot be started: {os.strerror(number)}"))
