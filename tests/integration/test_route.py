@@ -217,12 +217,15 @@ def test_named_pools_route_by_their_own_tree(open_bench: Callable[..., Bench]) -
     bench = open_bench(
         engine={"a": noop(), "b": noop(), "c": noop()},
         engines={"slots": {"a": 1, "b": 1, "c": 5}},
-        pool={"images": {"select": "weighted", "members": ["b", "a"]}},
+        pool={
+            "images": {"select": "ordered", "members": ["b", "pair"]},
+            "pair": {"select": "weighted", "members": ["a", "c"]},
+        },
     )
     bench.enqueue(3, pool="images")
     routing.route(bench.installation, "images")
-    assert [engine for _, _, engine in bench.live()] == ["b", "a"]
-    assert {pool for (pool,) in bench.rows("select distinct pool from credits")} == {"images"}
+    assert [engine for _, _, engine in bench.live()] == ["b", "a", "c"]
+    assert bench.rows("select distinct pool from credits") == [("pair",)]
 
 
 def test_a_half_open_circuit_lets_one_probe_through(open_bench: Callable[..., Bench]) -> None:

@@ -202,9 +202,13 @@ def test_a_success_closes_the_circuit(bench: Bench) -> None:
     assert 0 < failure <= 171_000
 
 
-def test_a_grant_nobody_started_is_sent_again_then_withdrawn(bench: Bench) -> None:
+def test_a_grant_nobody_started_is_sent_again_then_withdrawn(open_bench: Callable[..., Bench]) -> None:
     """Unstarted, it is sent anew after a while; past its lease it is withdrawn, with attempt and credit untouched."""
+    bench = open_bench(engine={"a": noop(), "b": noop()})
+    bench.enqueue(1)
+    route(bench.installation, "main")
     credit = bench.rows("select member, credit from credits order by 1")
+    assert [member for member, _ in credit] == ["a", "b"]
     assert resend(bench.installation) == 0
     bench.let_time_pass(15)
     assert resend(bench.installation) == 1

@@ -9,6 +9,7 @@ from hypothesis import event, given
 
 from tests.support.worlds import batches, worlds
 from vibey.domain.decide import Assign, evolve
+from vibey.domain.turn import turns_key
 from vibey.services import grants
 
 if TYPE_CHECKING:
@@ -32,3 +33,8 @@ def test_each_engine_was_offered_what_the_steps_say(world: World, requests: list
     found = grants.expected(picks, grants.moved(world, after))
     event(f"{len({name for name, _ in picks})} engines picked")
     assert {name: found.get(name, 0) for name in names} == {name: offered[name] for name in names}
+
+
+def test_turns_of_projects_are_no_engine_s() -> None:
+    """A project may have an engine's name."""
+    assert grants.expected({}, {(turns_key("main"), "a"): 5, ("main.local", "b"): 7}) == {"b": 7}

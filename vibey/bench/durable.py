@@ -20,13 +20,15 @@ from urllib.parse import urlsplit
 
 from vibey import embedded
 from vibey.bench.figures import Bar, Figure, Scale, rate, ratios
+from vibey.bench.laboratory import rows
 from vibey.bench.latency import litellm
 from vibey.domain.errors import VibeyError
 from vibey.services import enqueue, route
-from vibey.services.memory import calmed_collector
+from vibey.services.interpreter import tuned
+from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
-    from vibey.bench.laboratory import Laboratory
+    from vibey.bench.laboratory import Laboratory, Site
     from vibey.services.installation import Installation
 
 ENGINES = 10
@@ -34,6 +36,9 @@ SLOTS = 100_000
 CLIENTS = 4
 # A fresh database has no statistics yet; one that lives has.
 VACUUM = "vacuum analyze"
+SET_SLOTS = Statement(
+    "bench-set-slots", "give each engine so many slots", "update engines set slots = %(slots)s returning name"
+)
 SPEED = re.compile(r"tps = ([0-9.]+) \(without initial connection time\)")
 SCRIPT = """\
 \\set n :n + 1
@@ -78,12 +83,19 @@ def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
 
 def _passes(laboratory: Laboratory, count: int) -> float:
     with laboratory.site("durable", {f"e{number}": SLOTS for number in range(ENGINES)}) as site:
-        enqueue.place(site.installation, [enqueue.Order()] * count)
+        enqueue.place(site.installation, [enqueue.Order()] * (ENGINES + count))
         laboratory.sql(site.database, VACUUM)
         site.staff()
-        route.run_pass(site.installation, "empty")
-        with calmed_collector():
+        _warm_up(site)
+        with tuned():
             return rate(count, lambda: _all(site.installation, count))
+
+
+def _warm_up(site: Site) -> None:
+    """Grant a job on each engine: a router at work is connected, and its statements are planned."""
+    rows(site.installation, SET_SLOTS, slots=1)
+    route.run_pass(site.installation, "main")
+    rows(site.installation, SET_SLOTS, slots=SLOTS)
 
 
 def _all(installation: Installation, count: int) -> None:

@@ -22,7 +22,6 @@ from vibey.domain.selection import CreditKey, Field, Selection, Session, Session
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vibey.domain.assessment import Assessment
     from vibey.domain.pool import Pool
     from vibey.domain.requirement import Requirement
     from vibey.domain.turn import Lot
@@ -89,12 +88,12 @@ class World:
     def load(self, request: Request, surveyed: Survey) -> Load:
         """How things stand for one job. Paid engines kept from it by a pool that waits for a full one count as full."""
         left = self.caps.get(self.purse(request.requirement.project), 0) if self.caps else 0
-        full = self.full | self.beyond_reach(surveyed.paid, surveyed) if self.pool.patient else self.full
+        full = self.full | self.beyond_reach(Tier.PAID, surveyed) if self.pool.patient else self.full
         return Load(full, request.waited_ms, left)
 
-    def beyond_reach(self, candidates: tuple[Assessment, ...], surveyed: Survey) -> frozenset[str]:
+    def beyond_reach(self, tier: Tier, surveyed: Survey) -> frozenset[str]:
         """Those of a tier's candidates that are free, yet kept from every job by a pool that waits for a full one."""
-        seen = Field({each.engine.name: each for each in candidates}, self.full, surveyed.demoted)
+        seen = Field(surveyed.peers(tier), self.full, surveyed.demoted)
         reached = set(within_reach(self.pool, seen))
         return frozenset(name for name in seen.offered if name not in self.full and name not in reached)
 
@@ -248,7 +247,7 @@ def decide(request: Request, world: World, surveyed: Survey | None = None) -> De
     candidates = free(offered.candidates, load.full)
     if not candidates:
         return Wait(request, _wait_reason(offered, world))
-    seen = _field(world, request, assessed, candidates)
+    seen = _field(world, request, assessed, candidates[0].engine.tier)
     selection = select(world.pool, seen, world.credits)
     if selection is None:
         return Wait(request, _nowhere(world))
@@ -291,7 +290,7 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
     if not candidates:
         return Prospect(0, reason=_wait_reason(offered, world))
     if world.pool.patient:
-        candidates = free(candidates, world.beyond_reach(surveyed.local, surveyed))
+        candidates = free(candidates, world.beyond_reach(Tier.LOCAL, surveyed))
     room = sum(world.usage.free_slots(each.engine) for each in candidates)
     if room == 0:
         return Prospect(0, reason=_nowhere(world))
@@ -301,10 +300,10 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
     return Prospect(room, held_first=held_first, counted=offered.counted)
 
 
-def _field(world: World, request: Request, surveyed: Survey, candidates: tuple[Assessment, ...]) -> Field:
+def _field(world: World, request: Request, surveyed: Survey, tier: Tier) -> Field:
     """What the walk may see: the free candidates, and their full peers, which it passes over and tells so."""
     session = None if request.session is None else Session(request.session, world.sessions)
-    return Field(surveyed.peers(candidates[0].engine.tier), world.full, surveyed.demoted, session)
+    return Field(surveyed.peers(tier), world.full, surveyed.demoted, session)
 
 
 def _nowhere(world: World) -> WaitReason:

@@ -129,7 +129,7 @@ def _run(row: Row[Any], found: Replayed | None) -> View:
 def _waiting(connection: Connection, installation: Installation, job: Row[Any], purse: Purse) -> View:
     asked = starts.asked(job)
     outlook = Outlook.glance(connection, installation, Trees.load(connection, job.pool), {job.project: purse})
-    outlook = outlook.recalling(connection, [asked])
+    outlook = outlook.recalling(connection, [asked.session])
     question = Question(asked, outlook.world, outlook.world.survey(asked.requirement))
     answer = decide(asked, outlook.world, question.surveyed)
     known = starts.Known.of(connection, outlook.world, {job.project: purse})

@@ -9,10 +9,10 @@ The connection is used by one thread at a time: by the writing one from the firs
 
 from __future__ import annotations
 
-import time
+from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 # small: until it is decided the database has nothing to do.
 PART = 500
 FIRST = 100
-# After so many decisions the writing thread may have the interpreter, should it wait for it.
-COURTESY = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,36 @@ class Made:
     granted: tuple[Granted, ...]
     spans: tuple[Span, ...]
     outlook: Outlook
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Assignments that are written together, their spans by job, and the writing of them."""
+
+    assigned: Sequence[Assign]
+    spans: Mapping[int, Span]
+    writing: Writing
+
+
+@dataclass(slots=True)
+class _Read:
+    """The runs that writing made, in order, with their spans; and of which account some are the probe."""
+
+    granted: list[Granted] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    probes: dict[int, str] = field(default_factory=dict)
+
+    def add(self, part: _Part) -> None:
+        """Add a part's, once it is written."""
+        by_job = {decision.request.job_id: decision for decision in part.assigned}
+        for row in part.writing.result():
+            decision = by_job[row.job_id]
+            self.granted.append(grants.granted(row, decision))
+            if decision.is_probe:
+                self.probes[row.id] = decision.engine.account
+            if span := part.spans.get(row.job_id):
+                span.note({"vibey.run_id": row.id})
+        self.spans += part.spans.values()
 
 
 def grant(
@@ -67,29 +95,35 @@ def grant(
 ) -> Made:
     """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
     heads = [head for head, _ in chosen]
-    requests = [_request(head, requirement) for head, requirement in chosen]
     parents = {head.job_id: head.traceparent for head in heads if head.traceparent}
-    outlook = outlook.recalling(connection, requests)
+    outlook = outlook.recalling(connection, {_session(*each) for each in chosen if each[0].session})
+    requests = (_request(*each) for each in chosen)
     lease_ms, session_s = installation.timing.lease_ms, installation.settings.engines.session_ttl_seconds
     write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, day=outlook.day)
-    parts: list[tuple[list[Assign], dict[int, Span], Writing]] = []
-    threaded = len(heads) > PART
+    parts: deque[_Part] = deque()
+    read = _Read()
+    threaded = min(len(heads), outlook.free_slots) > PART
     with _writing(ThreadPoolExecutor(1) if threaded else _Here()) as writer:
         for assigned, world in _parts(turns.assigned(outlook, requests, heads), FIRST if threaded else PART):
             spans = grants.spans(assigned, parents, began_ns)
             rows = grants.written(outlook, assigned, world, Record(outlook.world, waits), spans)
-            parts.append((assigned, spans, writer.submit(write, rows, parts[-1][-1] if parts else None)))
+            writing = writer.submit(write, rows, parts[-1].writing if parts else None)
+            parts.append(_Part(assigned, spans, writing))
             outlook, waits = replace(outlook, world=world), ()
-        made = [pair for part in parts for pair in _granted(*part)]
-    for run, decision in made:
-        if decision.is_probe:
-            engines.SET_PROBE.run(connection, account=decision.engine.account, run=run.run_id)
-    told = [span for _, spans, _ in parts for span in spans.values()]
-    return Made(tuple([run for run, _ in made]), tuple(told), outlook)
+        while parts:
+            # What was read is let go while the next is being written: that takes its time, too.
+            read.add(parts.popleft())
+    for run, account in read.probes.items():
+        engines.SET_PROBE.run(connection, account=account, run=run)
+    return Made(tuple(read.granted), tuple(read.spans), outlook)
+
+
+def _session(head: Head, requirement: Requirement) -> str | None:
+    return conversation(requirement.project, head.session)
 
 
 def _request(head: Head, requirement: Requirement) -> Request:
-    session = conversation(requirement.project, head.session)
+    session = _session(head, requirement)
     return Request(head.job_id, head.attempt + 1, grants.warmed(requirement, head), head.waited_ms, session)
 
 
@@ -98,8 +132,6 @@ def _parts(assigned: Iterator[tuple[Assign, World]], size: int) -> Iterator[tupl
     part: list[Assign] = []
     for decision, world in assigned:
         part.append(decision)
-        if len(part) % COURTESY == 0:
-            time.sleep(0)
         if len(part) == size:
             yield part, world
             part, size = [], PART
@@ -126,18 +158,6 @@ def _write(connection: Connection, rows: Grants, before: Writing | None, **how: 
     if before is not None:
         before.result()
     return runs.grant(connection, rows, **how)
-
-
-def _granted(
-    assigned: Sequence[Assign], spans: Mapping[int, Span], writing: Writing
-) -> Iterator[tuple[Granted, Assign]]:
-    """The runs of a part once it is written, each with the decision that made it."""
-    by_job = {decision.request.job_id: decision for decision in assigned}
-    for row in writing.result():
-        decision = by_job[row.job_id]
-        if span := spans.get(decision.request.job_id):
-            span.note({"vibey.run_id": row.id})
-        yield grants.granted(row, decision), decision
 
 
 class _Here(Executor):

@@ -76,8 +76,8 @@ def moved(before: World, after: World) -> dict[CreditKey, int]:
 def expected(picks: Mapping[tuple[str, Why], int], shifts: Mapping[CreditKey, int]) -> dict[str, int]:
     """The shares each engine was offered, in units of 10^-12 of a pick: what it was picked for, and what it is owed.
 
-    A credit is what was offered less what was picked. Nested pools hand theirs on, and no engine has their name; what
-    moved of the turns of projects is no engine's.
+    A credit is what was offered less what was picked. Nested pools hand theirs on, and no configured engine has their
+    name; what moved of the turns of projects is no engine's.
     """
     offered: Counter[str] = Counter()
     for (engine, _), times in picks.items():

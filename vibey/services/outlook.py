@@ -102,12 +102,12 @@ class Outlook:
         world = replace(world, caps=left, purses=purses)
         return Outlook(world, resolved, used, day, shared_cap, self.now_ms)
 
-    def recalling(self, connection: Connection, requests: Sequence[Request]) -> Outlook:
-        """The outlook with what is remembered of the sessions these jobs belong to."""
-        sessions = sorted({each.session for each in requests if each.session is not None})
-        if not sessions:
+    def recalling(self, connection: Connection, sessions: Iterable[str | None]) -> Outlook:
+        """The outlook with what is remembered of these sessions; None, the session of a job without one, is none."""
+        named = sorted({each for each in sessions if each is not None})
+        if not named:
             return self
-        recalled = rotation.recalled(connection, Trees.keys(self.world.pool), sessions)
+        recalled = rotation.recalled(connection, Trees.keys(self.world.pool), named)
         return replace(self, world=replace(self.world, sessions=recalled))
 
     def taking_turns(self, connection: Connection, projects: Sequence[str]) -> Outlook:

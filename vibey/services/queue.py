@@ -121,7 +121,8 @@ class _Told:
         for pool in sorted({row.pool for row in found}):
             asked = [starts.asked(row) for row in found if row.pool == pool]
             outlook = Outlook.glance(connection, installation, Trees.load(connection, pool), owned)
-            known[pool] = starts.Known.of(connection, outlook.recalling(connection, asked).world, owned)
+            outlook = outlook.recalling(connection, [each.session for each in asked])
+            known[pool] = starts.Known.of(connection, outlook.world, owned)
         return cls(owned, known)
 
     def job(self, row: Row[Any]) -> View:

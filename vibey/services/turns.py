@@ -13,7 +13,7 @@ from vibey.domain.fairness import Queued, evolve_fairly
 from vibey.domain.turn import level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from vibey.domain.decide import Request, World
     from vibey.services.outlook import Outlook
@@ -44,7 +44,7 @@ def shortlist(outlook: Outlook, groups: Sequence[Group], wanted: Sequence[Wanted
     return [replace(each, count=min(each.count, max(1, limit // len(first)))) for each in first]
 
 
-def assigned(outlook: Outlook, requests: Sequence[Request], heads: Sequence[Head]) -> Iterator[tuple[Assign, World]]:
+def assigned(outlook: Outlook, requests: Iterable[Request], heads: Sequence[Head]) -> Iterator[tuple[Assign, World]]:
     """What is granted of these jobs, the heads' requests, in the order it is decided, each with the world it leaves."""
     if outlook.age_ms is None:
         yield from ((each, world) for each, world in evolve(requests, outlook.world) if isinstance(each, Assign))

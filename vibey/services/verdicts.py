@@ -143,9 +143,8 @@ class _Judge:
 
     def _passed_over(self, way: Member) -> Ground:
         surveyed = self.question.surveyed
-        is_local = isinstance(self.answer, Assign) and self.answer.engine.tier is Tier.LOCAL
-        peers = surveyed.local if is_local else surveyed.paid
-        seen = Field({each.engine.name: each for each in peers}, self.question.world.full, surveyed.demoted)
+        tier = self.answer.engine.tier if isinstance(self.answer, Assign) else Tier.PAID
+        seen = Field(surveyed.peers(tier), self.question.world.full, surveyed.demoted)
         return Ground.LOWER_CLASS if seen.status(way) is Status.FREE else Ground.POOL_WAITS
 
 

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 GRANT = Statement(
     "run-grant",
     "carry out a pass: runs, decisions, events, job states and the rotation, all at once; jobs and engines are locked",
-    """with rows as materialized (
-         select r.*, r.ordinality - 1 as n, e.account, e.tier
-         from rows from (json_to_recordset(%(rows)s::json) as (
+    """with given as materialized (
+         select * from rows from (json_to_recordset(%(rows)s::json) as (
            job_id bigint, key bigint, engine text, attempt int, asked int, outcome text, trace json, counted boolean,
-           notes json, traceparent text)) with ordinality as r
-         left join engines e on e.name = r.engine),
+           notes json, traceparent text)) with ordinality),
+       rows as materialized (
+         select r.*, r.ordinality - 1 as n, e.account, e.tier
+         from given r left join engines e on e.name = r.engine and e.name = any(array(select engine from given))),
        pass as (
          insert into passes (pool, world, asked, classes)
          values (%(pool)s, %(world)s::jsonb, %(asked)s::jsonb, %(classes)s::jsonb) returning id),
@@ -44,8 +45,8 @@ GRANT = Statement(
          select id, due_at from jobs where id = any(array(select job_id from rows))),
        granted as (
          insert into runs (job_id, engine, account, attempt, why, counted, due_at, traceparent, lease_expires_at)
-         select r.job_id, r.engine, r.account, r.attempt, r.outcome, r.counted is not null, due.due_at, r.traceparent,
-                clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+         select r.job_id, r.engine, r.account, r.attempt, r.outcome, coalesce(r.counted, false), due.due_at,
+                r.traceparent, clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
          from rows r join due on due.id = r.job_id order by r.n
          returning id, token, job_id, engine),
        moved as (
@@ -82,7 +83,7 @@ GRANT = Statement(
                 selected_at = case when c.picks > 0 then clock_timestamp() else e.selected_at end
          from json_to_recordset(%(counts)s::json)
            as c(name text, picks bigint, overflows bigint, fallbacks bigint, expected numeric)
-         where e.name = c.name),
+         where e.name = c.name and e.configured),
        remembered as (
          insert into sessions (session, pool, class, member, expires_at)
          select session, pool, class, member, clock_timestamp() + %(session_s)s * interval '1 second'
@@ -260,8 +261,9 @@ KEEP_WARM = Statement(
 class Grants:
     """What a pass decided, and the rotation after it.
 
-    `credits` are by (pool, member); they and `expected`, the shares offered to each engine, are in units of 10^-12 of
-    a pick. `picks` are by (engine, why). `sessions` are the members to be remembered.
+    `credits`, those that moved, are by (pool, member); they and `expected`, the shares offered to each engine, are in
+    units of 10^-12 of a pick. What `expected` says of the names of nested pools means nothing. `picks` are by (engine,
+    why). `sessions` are the members to be remembered.
     """
 
     record: Recorded
