@@ -218,7 +218,7 @@ def test_named_pools_route_by_their_own_tree(open_bench: Callable[..., Bench]) -
         engine={"a": noop(), "b": noop(), "c": noop()},
         engines={"slots": {"a": 1, "b": 1, "c": 5}},
         pool={
-            "images": {"select": "ordered", "members": ["b", "pair"]},
+            "images": {"select": "ordered", "members": ["b", {"pool": "pair"}]},
             "pair": {"select": "weighted", "members": ["a", "c"]},
         },
     )

@@ -27,7 +27,7 @@ ROWS = (
 @click.command(
     cls=Command,
     examples=(
-        "vibey bench                          everything, five rounds, about half an hour",
+        "vibey bench                          everything, five rounds, a quarter of an hour",
         "vibey bench --row durable --row pure only these",
         "vibey bench --quick --json           whether everything can be measured, in a few minutes",
         "vibey bench --peers build/peers --write benchmarks/results    as make bench does",
