@@ -1,7 +1,7 @@
 """Ways in which a worker of ours spends less on each job than Celery's defaults would.
 
 Task events, which Flower lives on, are buffered by Celery and flushed at every turn of its loop, which with short jobs
-is several times a job; here they leave together, a few times a second. The interpreter is set for routing (see
+is several times a job; here they leave together, a few times a second. The garbage collector is calmed (see
 `vibey.services.interpreter`). And timers that were cancelled are dropped: Celery sets one for the time limit of each
 task, which kombu would keep, with the task's message, until that time has come: the main process would grow for hours.
 """
@@ -15,7 +15,7 @@ from celery import bootsteps, signals
 from celery.worker.consumer.events import Events
 from typing_extensions import override
 
-from vibey.services.interpreter import tune
+from vibey.services.interpreter import calm_collector
 
 FLUSH_SECONDS = 0.2
 SWEEP_SECONDS = 20.0
@@ -84,6 +84,6 @@ def sweep(timer: Any) -> None:  # noqa: ANN401  kombu's timer
 
 
 @signals.worker_process_init.connect
-def tune_child(**_: object) -> None:
-    """Set the interpreter of this child of the pool."""
-    tune()
+def calm(**_: object) -> None:
+    """Calm the collector of this child of the pool."""
+    calm_collector()

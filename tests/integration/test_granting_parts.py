@@ -94,6 +94,17 @@ def test_each_part_is_kept_with_the_world_it_was_decided_on(open_bench: Callable
     assert bench.value("select count(*) from runs where counted") > 0
 
 
+def test_a_pass_with_few_free_slots_is_one_part(open_bench: Callable[..., Bench]) -> None:
+    """However many jobs had to be looked at to find whose turn it is."""
+    bench = _fleet(open_bench, fair_share=True, slots={"a": FIRST, "b": FIRST, "p": 1})
+    bench.enqueue(PART)
+    bench.enqueue(PART, project="other")
+    passed = run_pass(bench.installation, "main")
+    assert passed is not None
+    assert len(passed.granted) > FIRST
+    assert bench.value("select count(*) from passes") == 1
+
+
 def test_a_part_that_cannot_be_written_undoes_those_before_it(open_bench: Callable[..., Bench]) -> None:
     """Nothing is granted, noted or charged; when the obstacle is gone, the next pass grants all."""
     bench = _fleet(open_bench)

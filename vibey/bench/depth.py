@@ -18,7 +18,7 @@ from vibey.domain.outcome import Success
 from vibey.domain.requirement import Requirement
 from vibey.domain.settlement import Attempted, settle
 from vibey.services import enqueue, route, tick
-from vibey.services.interpreter import tuned
+from vibey.services.interpreter import calmed_collector
 from vibey.services.settle import end_row
 from vibey.store import runs
 from vibey.store.statement import Statement
@@ -99,7 +99,7 @@ def granting(site: Site, orders: Sequence[enqueue.Order] = (enqueue.Order(),) * 
     took = 0.0
     for _ in range(PASSES):
         site.staff("noop")
-        with tuned():
+        with calmed_collector():
             began = perf_counter()
             granted = _pass(site)
             took += perf_counter() - began

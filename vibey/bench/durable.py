@@ -25,7 +25,7 @@ from vibey.bench.laboratory import rows
 from vibey.bench.latency import litellm
 from vibey.domain.errors import VibeyError
 from vibey.services import enqueue, route
-from vibey.services.interpreter import tuned
+from vibey.services.interpreter import calmed_collector
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _passes(laboratory: Laboratory, count: int) -> float:
         laboratory.sql(site.database, VACUUM)
         site.staff()
         _warm_up(site)
-        with tuned():
+        with calmed_collector():
             return rate(count, lambda: _all(site.installation, count))
 
 

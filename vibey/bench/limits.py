@@ -21,7 +21,7 @@ from vibey.domain.outcome import Success
 from vibey.domain.requirement import Requirement
 from vibey.domain.settlement import Attempted, settle
 from vibey.services import enqueue, route, tick
-from vibey.services.interpreter import tuned
+from vibey.services.interpreter import calmed_collector
 from vibey.services.settle import end_row
 from vibey.store import runs
 
@@ -76,7 +76,7 @@ def _granting(laboratory: Laboratory, mode: str, count: int) -> float:
     with laboratory.site("limits", slots, PAID.format(name="cloud"), _policy(mode, 600)) as site:
         enqueue.place(site.installation, [enqueue.Order()] * count)
         site.staff()
-        with tuned():
+        with calmed_collector():
             return rate(count, lambda: _all(site, count))
 
 

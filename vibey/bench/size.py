@@ -15,7 +15,7 @@ from vibey.bench.laboratory import number, rows
 from vibey.domain.errors import VibeyError
 from vibey.domain.outcome import Success
 from vibey.services import enqueue, prune, route
-from vibey.services.interpreter import tuned
+from vibey.services.interpreter import calmed_collector
 from vibey.services.settle import Held, settle
 from vibey.store import runs
 from vibey.store.horizon import SIZE
@@ -53,7 +53,7 @@ def measure(laboratory: Laboratory, scale: Scale) -> list[Figure]:
         laboratory.sql(site.database, PACK)
         empty = number(site.installation, SIZE)
         laboratory.sql(site.database, f"alter database {site.database} set synchronous_commit = off")
-        with tuned(), ThreadPoolExecutor(THREADS) as threads:
+        with calmed_collector(), ThreadPoolExecutor(THREADS) as threads:
             for start in range(0, count, CHUNK):
                 _run(site, threads, min(CHUNK, count - start))
                 say(f"  {start + min(CHUNK, count - start):,} of {count:,} jobs ended")

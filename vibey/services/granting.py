@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from typing_extensions import override
 from vibey.domain.decide import Request
 from vibey.domain.requirement import conversation
 from vibey.services import grants, turns
+from vibey.services.interpreter import short_turns
 from vibey.services.record import Record
 from vibey.store import engines, runs
 
@@ -103,7 +104,7 @@ def grant(
     parts: deque[_Part] = deque()
     read = _Read()
     threaded = min(len(heads), outlook.free_slots) > PART
-    with _writing(ThreadPoolExecutor(1) if threaded else _Here()) as writer:
+    with _writing(threaded=threaded) as writer:
         for assigned, world in _parts(turns.assigned(outlook, requests, heads), FIRST if threaded else PART):
             spans = grants.spans(assigned, parents, began_ns)
             rows = grants.written(outlook, assigned, world, Record(outlook.world, waits), spans)
@@ -140,17 +141,19 @@ def _parts(assigned: Iterator[tuple[Assign, World]], size: int) -> Iterator[tupl
 
 
 @contextmanager
-def _writing(writer: Executor) -> Iterator[Executor]:
+def _writing(*, threaded: bool) -> Iterator[Executor]:
     """The writer for as long as parts need it; left early, by an error or an interrupt, it writes none that waits.
 
     The transaction is undone next. A part written after that would be committed by itself, without its locks.
     """
-    try:
-        yield writer
-    except BaseException:
-        writer.shutdown(cancel_futures=True)
-        raise
-    writer.shutdown()
+    writer = ThreadPoolExecutor(1) if threaded else _Here()
+    with short_turns() if threaded else nullcontext():
+        try:
+            yield writer
+        except BaseException:
+            writer.shutdown(cancel_futures=True)
+            raise
+        writer.shutdown()
 
 
 def _write(connection: Connection, rows: Grants, before: Writing | None, **how: Any) -> Sequence[Row[Any]]:  # noqa: ANN401

@@ -6,7 +6,8 @@ before.
 
 *Turns of threads.* While one thread decides the next part of a pass, another waits for the database to have written the
 last one (`vibey.services.granting`). As soon as it has, it needs the interpreter for a moment to send the next; by
-default it could wait five milliseconds for that, half of what writing takes.
+default it could wait five milliseconds for that, half of what writing takes. Turns are short only that long: they would
+slow down every thread that has little to do but much to answer.
 """
 
 from __future__ import annotations
@@ -20,24 +21,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COLLECT_AFTER = (100_000, 50, 100)
-TURN_SECONDS = 0.0001
+USUAL_TURN_SECONDS = sys.getswitchinterval()
+SHORT_TURN_SECONDS = 0.0001
 
 
-def tune() -> None:
-    """Have this process's collector look less often, and past what is there now; and its threads take short turns."""
+def calm_collector() -> None:
+    """Have this process's collector look less often, and past what is there now."""
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
-    sys.setswitchinterval(TURN_SECONDS)
 
 
 @contextmanager
-def tuned() -> Iterator[None]:
-    """As `tune`, and as before afterwards."""
-    thresholds, turn = gc.get_threshold(), sys.getswitchinterval()
-    tune()
+def calmed_collector() -> Iterator[None]:
+    """As `calm_collector`, and as before afterwards."""
+    before = gc.get_threshold()
+    calm_collector()
     try:
         yield
     finally:
-        sys.setswitchinterval(turn)
-        gc.set_threshold(*thresholds)
+        gc.set_threshold(*before)
         gc.unfreeze()
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Have threads take short turns. Where two do at once, the first to end has the other go on with long ones."""
+    sys.setswitchinterval(SHORT_TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(USUAL_TURN_SECONDS)
