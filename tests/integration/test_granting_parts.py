@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -45,6 +46,14 @@ BEFORE_THE_GATE = """
     select count(*) from pg_locks join pg_database d on d.oid = database
     where locktype = 'advisory' and not granted and datname = current_database()
 """
+
+
+@pytest.fixture(autouse=True)
+def usual_turns() -> Iterator[None]:
+    """However a pass ends, threads take turns as long as before."""
+    before = sys.getswitchinterval()
+    yield
+    assert sys.getswitchinterval() == before
 
 
 class Interrupted(BaseException):

@@ -228,6 +228,26 @@ def test_named_pools_route_by_their_own_tree(open_bench: Callable[..., Bench]) -
     assert bench.rows("select distinct pool from credits") == [("pair",)]
 
 
+def test_a_pool_named_like_a_former_engine_adds_nothing_to_its_counts(open_bench: Callable[..., Bench]) -> None:
+    """An engine replaced by a pool of its name keeps the counts it left with."""
+    former = open_bench(engine={"duo": noop(), "x": noop()})
+    former.enqueue(1)
+    routing.route(former.installation, "main")
+    before = former.rows("select selected_count, expected from engines where name = 'duo'")
+    bench = open_bench(
+        engine={"x": noop(), "y": noop(), "z": noop()},
+        engines={"slots": {"x": 5, "y": 5, "z": 5}},
+        pool={
+            "main": {"select": "weighted", "members": ["x", {"pool": "duo"}]},
+            "duo": {"select": "weighted", "members": ["y", "z"]},
+        },
+    )
+    bench.enqueue(3)
+    assert routing.route(bench.installation, "main") == 3
+    assert bench.value("select credit from credits where pool = 'main' and member = 'duo'") != 0
+    assert bench.rows("select selected_count, expected from engines where name = 'duo'") == before
+
+
 def test_a_half_open_circuit_lets_one_probe_through(open_bench: Callable[..., Bench]) -> None:
     """Of an account whose probe is due one run is granted in all, over every engine that shares it."""
     bench = open_bench(engine={"a": noop(account="x"), "b": noop(account="x")}, engines={"slots": {"a": 4, "b": 4}})

@@ -27,6 +27,8 @@ Each pair is measured in turn, A B A B, in the same minutes on the same servers;
 the spread their least and greatest, and a ratio that of each round's pair. Figures without a bar are for context.
 
 - Postgres and the Redis-compatible server are embedded ones with their defaults, every commit durable.
+- The router's passes are those of one at work: it has granted a job on each engine before, so that it is connected and
+  its statements are planned.
 - *pgbench* is C over prepared statements, four clients: one transaction a decision on the same tables. It is told which
   job to take, and touches one credit instead of all.
 - *LiteLLM Router* picks among as many deployments in memory, by its default and quickest strategy, without Redis. It

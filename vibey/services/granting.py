@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     Writing = Future[Sequence[Row[Any]]]
 
-# So many assignments are written at once; a pass over no more jobs needs no second thread. Of more, the first part is
-# small: until it is decided the database has nothing to do.
+# So many assignments are written at once; a pass that can make no more needs no second thread. Of more, the first part
+# is small: until it is decided the database has nothing to do.
 PART = 500
 FIRST = 100
 
@@ -97,7 +97,7 @@ def grant(
     """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
     heads = [head for head, _ in chosen]
     parents = {head.job_id: head.traceparent for head in heads if head.traceparent}
-    outlook = outlook.recalling(connection, {_session(*each) for each in chosen if each[0].session})
+    outlook = outlook.recalling(connection, {_session(*each) for each in chosen})
     requests = (_request(*each) for each in chosen)
     lease_ms, session_s = installation.timing.lease_ms, installation.settings.engines.session_ttl_seconds
     write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, day=outlook.day)
@@ -149,6 +149,8 @@ def _writing(*, threaded: bool) -> Iterator[Executor]:
     writer = ThreadPoolExecutor(1) if threaded else _Here()
     with short_turns() if threaded else nullcontext():
         try:
+            # A thread that an interrupt finds being started is not waited for; so it starts with nothing to write.
+            writer.submit(int)
             yield writer
         except BaseException:
             writer.shutdown(cancel_futures=True)

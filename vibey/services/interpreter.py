@@ -46,8 +46,8 @@ def calmed_collector() -> Iterator[None]:
 @contextmanager
 def short_turns() -> Iterator[None]:
     """Have threads take short turns. Where two do at once, the first to end has the other go on with long ones."""
-    sys.setswitchinterval(SHORT_TURN_SECONDS)
     try:
+        sys.setswitchinterval(SHORT_TURN_SECONDS)
         yield
     finally:
         sys.setswitchinterval(USUAL_TURN_SECONDS)
