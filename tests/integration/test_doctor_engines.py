@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import trees
 from tests.support.chat_server import ChatServer, Reply
 from tests.support.cli import Cli, write_config
 from tests.support.databases import query
+from tests.support.fleet import gone
 from tests.support.installation import noop
 from tests.support.wait import until
 from vibey.engines import looking, modelserver
@@ -78,7 +78,7 @@ def test_one_that_hangs_is_named_and_keeps_no_other_waiting(
     assert "codex --version: no answer within 3 s" in found[-1].detail
     assert found[-1].fix
     for pid in map(int, started.read_text().split()):
-        until(lambda pid=pid: trees.state(pid) in {"", "Z", "X"}, what=f"the end of {pid}")
+        until(gone(pid), what=f"the end of {pid}")
     assert bench.rows("select name from engines where not installed") == []
 
 

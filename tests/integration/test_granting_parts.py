@@ -17,7 +17,7 @@ from tests.support.installation import Bench, noop
 from tests.support.wait import until
 from vibey.services import control
 from vibey.services.audit import audit
-from vibey.services.granting import FIRST, PART
+from vibey.services.granting import PART
 from vibey.services.replay import replay
 from vibey.services.route import run_pass
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MANY = 2 * PART + 50
+FEW = PART // 5
 # The transaction that makes so many runs meets an error of this code; a sequence, as no rollback takes a number back.
 OBSTACLE = """
     create sequence met;
@@ -95,7 +96,8 @@ def test_each_part_is_kept_with_the_world_it_was_decided_on(open_bench: Callable
     assert passed is not None
     assert len(passed.granted) == bench.value("select count(*) from runs") > PART
     sizes = bench.rows("select count(run_id) from decisions group by pass_id order by pass_id")
-    assert sizes[:2] == [(FIRST,), (PART,)]
+    assert sizes[0] == (PART,)
+    assert len(sizes) > 1
     found = replay(bench.installation)
     assert found.differing == ()
     assert found.same == bench.value("select count(*) from decisions")
@@ -105,12 +107,12 @@ def test_each_part_is_kept_with_the_world_it_was_decided_on(open_bench: Callable
 
 def test_a_pass_with_few_free_slots_is_one_part(open_bench: Callable[..., Bench]) -> None:
     """However many jobs had to be looked at to find whose turn it is."""
-    bench = _fleet(open_bench, fair_share=True, slots={"a": FIRST, "b": FIRST, "p": 1})
+    bench = _fleet(open_bench, fair_share=True, slots={"a": FEW, "b": FEW, "p": 1})
     bench.enqueue(PART)
     bench.enqueue(PART, project="other")
     passed = run_pass(bench.installation, "main")
     assert passed is not None
-    assert len(passed.granted) > FIRST
+    assert len(passed.granted) > FEW
     assert bench.value("select count(*) from passes") == 1
 
 

@@ -6,12 +6,9 @@ import os
 import signal
 import subprocess
 
-import psutil
-
 from tests.support import trees
+from tests.support.fleet import MARK, gone
 from tests.support.wait import until
-
-MARK = "VIBEY_TEST_MEMBER"
 
 
 def _left_behind(mark: str) -> tuple[int, int]:
@@ -40,5 +37,5 @@ def test_only_what_carries_the_mark_is_found() -> None:
         assert trees.of_group(os.getpgrp(), f"{MARK}=mine") == []
     finally:
         os.kill(orphan, signal.SIGKILL)
-    until(lambda: not psutil.pid_exists(orphan) or trees.state(orphan) == "Z", what="the orphan's end")
+    until(gone(orphan), what="the orphan's end")
     assert trees.of_group(group, f"{MARK}=mine") == []

@@ -262,7 +262,7 @@ class Fleet:
 
 def gone(pid: int) -> Callable[[], bool]:
     """A question for `until`: whether a process can do nothing any more."""
-    return lambda: trees.state(pid) in {"", "Z", "X"}
+    return lambda: trees.ended(pid)
 
 
 def _toml(tables: Mapping[str, Any], above: str = "") -> str:

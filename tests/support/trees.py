@@ -17,9 +17,7 @@ STUBBORN = "trap '' TERM; " + TREE
 def living(installation: str, *, without_supervisor: bool = True) -> list[int]:
     """Numbers of the processes that carry this installation's mark and can still do something."""
     return [
-        pid
-        for pid in _marked(f"VIBEY_INSTALLATION={installation}")
-        if state(pid) not in {"Z", "X", ""} and not (without_supervisor and _is_supervisor(pid))
+        pid for pid in _marked(f"VIBEY_INSTALLATION={installation}") if not (without_supervisor and _is_supervisor(pid))
     ]
 
 
@@ -28,18 +26,19 @@ def of_group(group: int, mark: str) -> list[int]:
     found = []
     for pid in _marked(mark):
         with suppress(ProcessLookupError):
-            if os.getpgid(pid) == group and state(pid) not in {"Z", "X", ""}:
+            if os.getpgid(pid) == group:
                 found.append(pid)
     return found
 
 
 def _marked(mark: str) -> list[int]:
+    """Numbers of the processes that carry a mark and can still do something."""
     found = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
             if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
-    return found
+    return [pid for pid in found if not ended(pid)]
 
 
 def _is_supervisor(pid: int) -> bool:
@@ -51,6 +50,11 @@ def _is_supervisor(pid: int) -> bool:
 def supervisors(installation: str) -> list[int]:
     """Numbers of the supervisors of this installation's runs."""
     return sorted(set(living(installation, without_supervisor=False)) - set(living(installation)))
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or waits only to be asked how it ended."""
+    return state(pid) in {"", "Z", "X"}
 
 
 def state(pid: int) -> str:

@@ -4,8 +4,8 @@ Vibey's side is the router's own pass over a queue, with slots for all. The othe
 prepared statements, on the same server and the same tables: one transaction a decision that locks the engine, counts
 its live runs, writes run, decision and event, moves the job and charges a credit. It is spared what a router also
 does: it is told which job to take, surveys nothing, and touches the credit of one engine instead of all. Each round
-of either side starts from a fresh copy of the database, so that live runs stay bounded; neither side
-counts the time it takes to connect, nor the router that in which its statements are planned, once in its life.
+of either side starts from a fresh copy of the database, so that live runs stay bounded. Neither counts the time in
+which it connects, and the router not that in which its statements are planned, which is once in its life.
 
 A third side, where it is there, is LiteLLM's Router picking among ten deployments in memory, which commits nothing.
 """

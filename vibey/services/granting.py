@@ -41,10 +41,8 @@ if TYPE_CHECKING:
 
     Writing = Future[Sequence[Row[Any]]]
 
-# So many assignments are written at once; a pass that can make no more needs no second thread. Of more, the first part
-# is small: until it is decided the database has nothing to do.
+# So many assignments are written at once; a pass that can make no more needs no second thread.
 PART = 500
-FIRST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def grant(
     read = _Read()
     threaded = min(len(heads), outlook.free_slots) > PART
     with _writing(threaded=threaded) as writer:
-        for assigned, world in _parts(turns.assigned(outlook, requests, heads), FIRST if threaded else PART):
+        for assigned, world in _parts(turns.assigned(outlook, requests, heads)):
             spans = grants.spans(assigned, parents, began_ns)
             rows = grants.written(outlook, assigned, world, Record(outlook.world, waits), spans)
             writing = writer.submit(write, rows, parts[-1].writing if parts else None)
@@ -128,14 +126,14 @@ def _request(head: Head, requirement: Requirement) -> Request:
     return Request(head.job_id, head.attempt + 1, grants.warmed(requirement, head), head.waited_ms, session)
 
 
-def _parts(assigned: Iterator[tuple[Assign, World]], size: int) -> Iterator[tuple[list[Assign], World]]:
-    """The assignments by parts, the first of this size, each with the world it leaves."""
+def _parts(assigned: Iterator[tuple[Assign, World]]) -> Iterator[tuple[list[Assign], World]]:
+    """The assignments by parts, each with the world it leaves."""
     part: list[Assign] = []
     for decision, world in assigned:
         part.append(decision)
-        if len(part) == size:
+        if len(part) == PART:
             yield part, world
-            part, size = [], PART
+            part = []
     if part:
         yield part, world
 
