@@ -158,9 +158,13 @@ def test_grace_does_not_outlast_the_lease(spawn: Spawn) -> None:
     assert process.wait().stopped is StopReason.LEASE_LOST
 
 
-def test_stop_after_the_end_changes_nothing(spawn: Spawn, installation: str) -> None:
+def test_stop_after_the_end_changes_nothing(spawn: Spawn, installation: str, tmp_path: Path) -> None:
     """Work that ended by itself stays so, whatever was asked a moment later."""
-    process = spawn("exit 3")
+    go = tmp_path / "go"
+    process = spawn(f"until [ -e '{go}' ]; do sleep 0.02; done; exit 3")
+    # A process that is just being started carries no mark yet, and would be taken for one that has ended.
+    until(lambda: living(installation), what="the work")
+    go.touch()
     until(lambda: not living(installation, without_supervisor=False), what="the end")
     process.stop(StopReason.CANCEL, 0)
     ending = process.wait()
