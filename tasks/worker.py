@@ -47,6 +47,7 @@ def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> Non
     _bring_along(options)
     try:
         installation().require_schema()
+        installation().require_suitable_database()
         fleet.sync(installation())
         queues = _queues(options)
         spare = _spare(queues)

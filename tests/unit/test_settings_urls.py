@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from vibey.domain.errors import InvalidInput
-from vibey.settings import normalise_database_url, normalise_redis_url, redacted_url
+from vibey.domain.errors import InvalidInput, SettingsError
+from vibey.settings import Source, normalise_database_url, normalise_redis_url, redacted_url, settings_of
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg2"])
@@ -74,3 +76,54 @@ def test_a_refused_address_hides_its_password() -> None:
 def test_redaction(given: str, shown: str) -> None:
     """Passwords go, everything else stays."""
     assert redacted_url(given) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:p@h1:5432,h2:5433/v?target_session_attrs=primary",
+        "postgresql://u:p@h1,h2/v?load_balance_hosts=random&sslmode=verify-full&sslrootcert=system",
+        "postgresql://u:p@/v?host=/run/postgresql&options=-csearch_path%3Dfleet",
+        "postgresql://[::1]:5432,[::2]/v?ssl=true",
+        "postgresql:///v?service=fleet",
+    ],
+)
+def test_what_libpq_takes_is_taken(url: str) -> None:
+    """Several hosts, sockets, services, options: unchanged but for the driver's name."""
+    assert normalise_database_url(url) == url.replace("postgresql://", "postgresql+psycopg2://")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql://h/v?pool_timeout=5", "pool_timeout is not a connection parameter of PostgreSQL"),
+        ("postgresql://h/v?conect_timeout=5", "conect_timeout is not a connection parameter"),
+        ("postgresql://h/v?host=h1:1&host=h2:2", "has host once; several hosts are written"),
+        ("postgresql://h1:x,h2/v", "an address that starts with one of"),
+    ],
+)
+def test_a_parameter_of_the_database_nobody_knows_is_named(url: str, message: str) -> None:
+    """Before anything is connected."""
+    with pytest.raises(InvalidInput, match=message):
+        normalise_database_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("redis://h/0?sokcet_timeout=5", "sokcet_timeout is not a parameter of a Redis address"),
+        ("redis://h1:1,h2:2/0", "an address with one host; .*Sentinel"),
+        ("redis://h/jobs", "ends with the number of a database"),
+        ("redis+socket:///run/r.sock?db=1", "db is not a parameter of a socket's address: virtual_host"),
+    ],
+)
+def test_a_redis_address_nobody_can_use_is_refused(url: str, message: str) -> None:
+    """Neither client would understand it."""
+    with pytest.raises(InvalidInput, match=message):
+        normalise_redis_url(url)
+
+
+def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
+    """As any misspelt name of the configuration does."""
+    with pytest.raises(SettingsError, match=r"did you mean 'connect_timeout'\?"):
+        settings_of(Source(None, Path("/"), {"services": {"database_url": "postgresql://h/v?conect_timeout=5"}}), {})

@@ -22,6 +22,7 @@ from typing_extensions import override
 from vibey import __version__
 from vibey.cli.command import Group
 from vibey.domain.errors import VibeyError
+from vibey.domain.faults import fault_of_os
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,6 +108,8 @@ def _finished(answer: object) -> int:
 def _failed(error: Exception) -> int:
     if os.environ.get("VIBEY_DEBUG", "") not in {"", "0"}:
         traceback.print_exception(error)
+    if isinstance(error, OSError):
+        error = fault_of_os(error) or error
     if isinstance(error, VibeyError):
         click.echo(f"vibey: {error}", err=True)
         return error.exit_code

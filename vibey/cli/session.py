@@ -31,7 +31,8 @@ def installation() -> Iterator[Installation]:
         try:
             opened.require_schema()
         except ServiceUnavailable as error:
-            if chosen.services.database_url:
+            # What answers, but lacks something, is not mended by starting it.
+            if chosen.services.database_url or type(error) is not ServiceUnavailable:
                 raise
             raise ServiceUnavailable(error.service, error.detail, "run: vibey up") from error
         yield opened

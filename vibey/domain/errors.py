@@ -74,6 +74,27 @@ class ServiceUnavailable(VibeyError):
         super().__init__(f"{service} is unreachable ({detail}); {remedy}")
 
 
+class OutOfResources(ServiceUnavailable):
+    """A disk, quota, memory, file handles or connections are used up, or cannot be written to; `problem` says which."""
+
+    def __init__(self, service: str, problem: str, detail: str, remedy: str) -> None:
+        self.service = service
+        self.problem = problem
+        self.detail = f"{problem} ({detail})"
+        self.remedy = remedy
+        VibeyError.__init__(self, f"{service}: {self.detail}; {remedy}")
+
+
+class UnsuitableService(ServiceUnavailable):
+    """A server answers but lacks what is needed: a version, an encoding, a role or rights; `detail` says which."""
+
+    def __init__(self, service: str, detail: str, remedy: str) -> None:
+        self.service = service
+        self.detail = detail
+        self.remedy = remedy
+        VibeyError.__init__(self, f"{service}: {detail}; {remedy}")
+
+
 class Contended(VibeyError):
     """Other transactions held what this one needs, again and again; nothing was changed."""
 
@@ -95,16 +116,25 @@ class TimedOut(VibeyError):
 
 
 class SchemaOutdated(VibeyError):
-    """The database's schema is not the one this version needs; nothing was started."""
+    """The database's schema is not the one this version needs; nothing was started. `remedy` says which is too old."""
 
     exit_code: ClassVar[int] = 4
 
     def __init__(self, found: str | None, needed: str) -> None:
         self.found = found
         self.needed = needed
-        super().__init__(
-            f"the database schema is at {found or 'nothing'}, this version needs {needed}; run: vibey migrate"
-        )
+        # Revisions are numbers of four digits; what has another form was not made by Vibey.
+        self.migration_helps = found is None or (found.isdigit() and found < needed)
+        if self.migration_helps:
+            known, self.remedy = f"this version needs {needed}", "run: vibey migrate"
+        elif found is not None and found.isdigit():
+            known = f"this program knows {needed}"
+            self.remedy = "the program is older than the schema: upgrade vibey on this machine"
+        else:
+            known = f"this version needs {needed}"
+            self.remedy = "it belongs to another program: give Vibey a database or a schema of its own"
+        self.detail = f"the database schema is at {found or 'nothing'}, {known}"
+        super().__init__(f"{self.detail}; {self.remedy}")
 
 
 @dataclass(frozen=True, slots=True)

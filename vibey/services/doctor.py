@@ -8,16 +8,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from vibey.coordination import server
-from vibey.domain.errors import ServiceUnavailable, SettingsError
+from vibey.domain.errors import SchemaOutdated, ServiceUnavailable, SettingsError
 from vibey.domain.outcome import one_line
 from vibey.services import fleet
 from vibey.services.display import database
 from vibey.services.fleet import config_of
-from vibey.services.installation import service_urls
+from vibey.services.installation import is_embedded, service_urls
 from vibey.services.prune import kept
 from vibey.services.views import workers
 from vibey.settings import ProjectPolicy
-from vibey.store import migrate, projects, views
+from vibey.store import migrate, projects, suitability, views
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vibey.services.asking import Waiting
     from vibey.services.installation import Installation
 
-LEAST_POSTGRES = 14
 LEAST_REDIS = (6, 2)
 TICK_PATIENCE_SECONDS = 15.0
 
@@ -58,11 +57,11 @@ def check(installation: Installation, *, staff: bool = True, waiting: Waiting | 
 
     The engines are looked at all at once and come as they answer; `waiting` is told which of them are slow.
     """
-    database = _postgres(installation)
-    yield database
+    database = list(_postgres(installation))
+    yield from database
     yield _redis(installation)
     ready = False
-    if database.state is not State.FAIL:
+    if database[0].state is not State.FAIL:
         schema = _schema(installation)
         ready = schema.state is State.OK
         yield schema
@@ -75,15 +74,25 @@ def check(installation: Installation, *, staff: bool = True, waiting: Waiting | 
         yield _ticks(installation)
 
 
-def _postgres(installation: Installation) -> Check:
+def _postgres(installation: Installation) -> Iterator[Check]:
+    """The database server: one check, or one for each thing it does not allow."""
+    lacking: list[ServiceUnavailable] = []
+    version, left = "", 0
     try:
-        row = installation.database.statement(views.SERVER_VERSION.first)
+        version = installation.database.statement(views.SERVER_VERSION.scalar)
+        lacking += suitability.shortcomings(installation.database, migrating=False)
+        left = suitability.connections_left(installation.database)
     except ServiceUnavailable as error:
-        return Check("postgres", State.FAIL, error.detail, error.remedy)
-    number, text = (row.number, row.text) if row else (0, "unknown")
-    if number // 10000 < LEAST_POSTGRES:
-        return Check("postgres", State.FAIL, f"version {text}", f"use PostgreSQL {LEAST_POSTGRES} or newer")
-    return Check("postgres", State.OK, f"PostgreSQL {text}")
+        lacking.append(error)
+    for shortcoming in lacking:
+        yield Check("postgres", State.FAIL, shortcoming.detail, shortcoming.remedy)
+    if lacking:
+        return
+    if left < suitability.FEW_CONNECTIONS:
+        detail = f"PostgreSQL {version}, which takes only {left} more connections"
+        yield Check("postgres", State.WARN, detail, "raise max_connections, or put a pooler before it")
+    else:
+        yield Check("postgres", State.OK, f"PostgreSQL {version}")
 
 
 def _redis(installation: Installation) -> Check:
@@ -102,7 +111,10 @@ def _redis(installation: Installation) -> Check:
 def _schema(installation: Installation) -> Check:
     found = migrate.current(installation.database)
     if found != migrate.HEAD:
-        return Check("schema", State.FAIL, f"at {found or 'nothing'}, needs {migrate.HEAD}", "run: vibey migrate")
+        outdated = SchemaOutdated(found, migrate.HEAD)
+        # On a machine with servers of its own one command does this and the rest.
+        fix = "run: vibey up" if outdated.migration_helps and is_embedded(installation.settings) else outdated.remedy
+        return Check("schema", State.FAIL, outdated.detail, fix)
     return Check("schema", State.OK, f"at {found}")
 
 

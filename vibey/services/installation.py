@@ -11,7 +11,7 @@ from vibey.coordination.wakeups import WakeUps
 from vibey.domain.errors import ServiceUnavailable
 from vibey.publisher import Build, Publisher, celery_settings, make_app
 from vibey.settings import normalise_database_url, normalise_redis_url, redacted_url
-from vibey.store import migrate
+from vibey.store import migrate, suitability
 from vibey.store.database import Database
 
 if TYPE_CHECKING:
@@ -88,6 +88,10 @@ class Installation:
         """Raise unless the database answers and has this version's schema."""
         migrate.require_current(self.database)
 
+    def require_suitable_database(self) -> None:
+        """Raise unless the database allows what running jobs needs: encoding, rights, a server that takes writes."""
+        suitability.require_suitable(self.database, migrating=False)
+
     def close(self) -> None:
         """Close every connection of this process; for programs that end before their process does."""
         self.database.dispose()
@@ -126,6 +130,11 @@ def ensure_services(settings: Settings) -> embedded.Services:
     if configured.database_url and configured.redis_url:
         return configured
     return _mixed(configured, embedded.ensure(settings.data_dir))
+
+
+def is_embedded(settings: Settings) -> bool:
+    """Whether any server of the installation is one of our own."""
+    return not (settings.services.database_url and settings.services.redis_url)
 
 
 def celery_configuration(settings: Settings, urls: embedded.Services) -> dict[str, Any]:

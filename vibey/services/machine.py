@@ -19,7 +19,7 @@ from vibey.domain.errors import Refused, ServiceUnavailable
 from vibey.embedded.processes import port_is_free
 from vibey.services import fleet, supervised, views
 from vibey.services.doctor import Check, State, check
-from vibey.services.installation import Installation, ensure_services
+from vibey.services.installation import Installation, ensure_services, is_embedded
 from vibey.services.programs import (
     BEAT,
     BUILD,
@@ -103,11 +103,6 @@ def down(settings: Settings, step: Callable[[str], None], *, keep_services: bool
 def processes(settings: Settings) -> list[Process]:
     """The programs of this machine as they are; an empty list when nothing is up."""
     return supervised.processes(Layout(settings.data_dir))
-
-
-def is_embedded(settings: Settings) -> bool:
-    """Whether any server of the installation is one of our own."""
-    return not (settings.services.database_url and settings.services.redis_url)
 
 
 def _programs_stopped(layout: Layout, step: Callable[[str], None]) -> bool:

@@ -18,10 +18,12 @@ import time
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from vibey.domain.errors import Contended, ServiceUnavailable
+from vibey.domain.errors import Contended, ServiceUnavailable, UnsuitableService
+from vibey.domain.faults import fault_of_sql, first_line
+from vibey.store.connecting import make_engine
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -31,12 +33,6 @@ T = TypeVar("T")
 
 # Serialisation failure, deadlock, lock time-out.
 RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
-# Plans of prepared statements are kept while a queue grows from nothing to a million: none may read a table whole
-# because it was small when planned (`exists` can be one that does), and none is made anew for each call.
-SESSION_OPTIONS = (
-    "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s "
-    "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
-)
 PING = Statement("ping", "whether the server answers", "select 1")
 IDENTITY = Statement(
     "identity",
@@ -135,18 +131,7 @@ class Database:
 
 
 def _connected(url: str, pool_size: int) -> Engine:
-    arguments = {
-        "options": SESSION_OPTIONS,
-        "connect_timeout": 5,
-        "keepalives_idle": 15,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 30_000,
-        "application_name": f"vibey-{os.getpid()}",
-    }
-    return create_engine(
-        url, pool_size=pool_size, max_overflow=20, isolation_level="AUTOCOMMIT", connect_args=arguments
-    )
+    return make_engine(url, pool_size=pool_size, max_overflow=20, isolation_level="AUTOCOMMIT")
 
 
 @contextmanager
@@ -204,17 +189,26 @@ def is_undone(error: DBAPIError) -> bool:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn a lost or refused connection into `ServiceUnavailable`; other database errors pass as they are."""
+    """Turn a lost or refused connection, and what the server lacks or does not allow, into `ServiceUnavailable`.
+
+    Other database errors pass as they are.
+    """
     try:
         yield
     except DBAPIError as error:
-        code = getattr(error.orig, "pgcode", None) or ""
+        code = getattr(error.orig, "pgcode", None)
+        text = str(error.orig)
+        if fault := fault_of_sql(code, text):
+            raise fault from error
+        if code is None and text.startswith("invalid dsn"):
+            # What libpq quotes of an address may hold its password.
+            problem = first_line(text).partition(': "postgres')[0]
+            raise UnsuitableService("Postgres", problem, "correct database_url") from error
         # A connection reset in the middle of an answer is a mere DatabaseError to the driver, without a code.
         gone = error.connection_invalidated or (_is_operational(error) and (not code or code.startswith(("08", "57P"))))
         if not gone:
             raise
-        detail = str(error.orig).strip().splitlines()
-        raise ServiceUnavailable("Postgres", detail[0] if detail else "no answer", REMEDY) from error
+        raise ServiceUnavailable("Postgres", first_line(text), REMEDY) from error
 
 
 def _is_operational(error: DBAPIError) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vibey.domain.errors import SchemaOutdated
+from vibey.domain.errors import SchemaOutdated, UnsuitableService
 from vibey.store.database import Database, translated
 from vibey.store.statement import Statement
+from vibey.store.suitability import require_suitable
 
 HEAD = "0002"
 """The schema revision this version of the code needs; a test holds it against the migrations."""
@@ -17,18 +18,33 @@ HAS_VERSION = Statement(
     "select to_regclass('alembic_version') is not null",
 )
 VERSION = Statement("schema-version", "the schema's revision", "select version_num from alembic_version")
+# Duplicate table, function or object: something of that name is there already.
+TAKEN_STATES = frozenset({"42P07", "42723", "42710"})
 
 
 def upgrade(url: str) -> None:
-    """Apply every missing migration; safe to repeat and safe when two processes do it at once."""
+    """Apply every missing migration; safe to repeat and safe when two processes do it at once.
+
+    Raises `UnsuitableService` where the database does not allow what is needed, and `SchemaOutdated` where its schema
+    is of a newer program, or of another one.
+    """
+    _require_upgradable(url)
     from alembic import command
     from alembic.config import Config
+    from sqlalchemy.exc import DBAPIError
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["url"] = url
-    with translated():
-        command.upgrade(config, "head")
+    try:
+        with translated():
+            command.upgrade(config, "head")
+    except DBAPIError as error:
+        if getattr(error.orig, "pgcode", None) not in TAKEN_STATES:
+            raise
+        detail = f"its schema is used by another program ({str(error.orig).splitlines()[0]})"
+        remedy = "give Vibey a database of its own, or a schema: ?options=-csearch_path%3DSCHEMA in database_url"
+        raise UnsuitableService("Postgres", detail, remedy) from error
 
 
 def current(database: Database) -> str | None:
@@ -41,7 +57,18 @@ def current(database: Database) -> str | None:
 
 
 def require_current(database: Database) -> None:
-    """Raise `SchemaOutdated`, with the command that mends it, unless the schema is the one needed."""
+    """Raise `SchemaOutdated`, with what mends it, unless the schema is the one needed."""
     found = current(database)
     if found != HEAD:
         raise SchemaOutdated(found, HEAD)
+
+
+def _require_upgradable(url: str) -> None:
+    database = Database(url)
+    try:
+        found = current(database)
+        if found is not None and not (found.isdigit() and found <= HEAD):
+            raise SchemaOutdated(found, HEAD)
+        require_suitable(database, migrating=found != HEAD)
+    finally:
+        database.dispose()

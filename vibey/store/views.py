@@ -132,7 +132,6 @@ TICKED = Statement(
 )
 SERVER_VERSION = Statement(
     "view-server-version",
-    "the server's version, as a number and as text",
-    """select current_setting('server_version_num')::int as number,
-              split_part(current_setting('server_version'), ' ', 1) as text""",
+    "the server's version",
+    "select split_part(current_setting('server_version'), ' ', 1)",
 )
