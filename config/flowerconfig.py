@@ -1,4 +1,4 @@
-"""Flower's configuration: `celery -A tasks flower --conf=config/flowerconfig.py`.
+"""Flower's configuration: `celery -A vibey flower --conf=config/flowerconfig.py`.
 
 Set what you like below the imports, as `max_tasks = 50_000`. The last line brings in the router's pages, and the
 refusal to be open to others without a login.

@@ -1,10 +1,5 @@
-"""The Celery application and its thin tasks: `celery -A tasks worker|beat|flower`.
+"""The short top level of a checkout: `celery -A tasks …` is `celery -A vibey …`. It is not installed."""
 
-Importing this package defines the application and registers the tasks; settings are read, and the embedded
-servers started if none are configured, when Celery first asks for its configuration, not before.
-"""
+from vibey.celery import app
 
-from tasks.app import app
-from tasks.bodies import build, canary, enqueue, measure, route, tick
-
-__all__ = ["app", "build", "canary", "enqueue", "measure", "route", "tick"]
+__all__ = ["app"]

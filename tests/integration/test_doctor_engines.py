@@ -174,7 +174,7 @@ def test_a_worker_tells_what_is_wrong_with_the_settings(tmp_path: Path) -> None:
     config = tmp_path / "vibey.toml"
     config.write_text('[engine.chat]\nkind = "openai"\nmodel = "m"\n', encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "tasks", "worker"],
+        [sys.executable, "-m", "celery", "-A", "vibey", "worker"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": str(config)},
         capture_output=True,

@@ -40,7 +40,7 @@ def make_site(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Cal
 
 
 def _said_at_start(site: Site, *arguments: str) -> str:
-    command = [sys.executable, "-m", "celery", "-A", "tasks", "flower", "--port=0", *arguments]
+    command = [sys.executable, "-m", "celery", "-A", "vibey", "flower", "--port=0", *arguments]
     done = subprocess.run(
         command, cwd=site.folder, env=site.variables, capture_output=True, text=True, timeout=60, check=False
     )
@@ -50,7 +50,7 @@ def _said_at_start(site: Site, *arguments: str) -> str:
 
 
 def test_plain_flower_listens_on_loopback_only_and_reads_only(make_site: Callable[..., Site]) -> None:
-    """`celery -A tasks flower` with no option binds to 127.0.0.1, changes nothing, and keeps its API closed."""
+    """`celery -A vibey flower` with no option binds to 127.0.0.1, changes nothing, and keeps its API closed."""
     site = make_site().start()
     listening = [each.laddr.ip for each in psutil.Process(site.pid).net_connections() if each.status == "LISTEN"]
     assert listening == ["127.0.0.1"]

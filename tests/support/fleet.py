@@ -118,7 +118,7 @@ class Fleet:
         services: Services | None,
         prefix: str,
         tables: Mapping[str, Any],
-        application: str = "tasks",
+        application: str = "vibey",
     ) -> None:
         """Write the configuration. `services` None means embedded servers under the folder.
 

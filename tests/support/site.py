@@ -155,7 +155,7 @@ class Site:
         """Start Flower on a free port and wait until it answers."""
         with self.log.open("wb") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", "tasks", "flower", "--port=0", *self.arguments],
+                [sys.executable, "-m", "celery", "-A", "vibey", "flower", "--port=0", *self.arguments],
                 cwd=self.folder,
                 env=self.variables,
                 stdin=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks import app
+from vibey.celery import app
 from vibey.coordination.wakeups import WakeUps
 from vibey.domain import decide
 from vibey.domain import offer as offers

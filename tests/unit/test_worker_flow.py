@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kombu.asynchronous.timer import Timer
 
-from tasks.flow import sweep
+from vibey.worker.flow import sweep
 
 
 def test_cancelled_timers_are_dropped_and_the_others_fire_in_order() -> None:

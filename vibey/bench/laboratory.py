@@ -157,7 +157,7 @@ class Laboratory:
         """A control worker, a build worker and beat of this site as real processes, ready for work."""
         with Processes(self.folder) as processes:
             for name, arguments in _workers().items():
-                processes.start(name, ["-m", "celery", "-A", "tasks", *arguments], site.environment)
+                processes.start(name, ["-m", "celery", "-A", "vibey", *arguments], site.environment)
             until(lambda: _seen(site) == len(_workers()) - 1, processes, "the workers did not appear")
             yield processes
 

@@ -95,7 +95,7 @@ class Crew:
             self._folder.processes.unlink(missing_ok=True)
 
     def _started(self, role: str, arguments: Sequence[str]) -> psutil.Popen:
-        command = (sys.executable, "-m", "celery", "-A", "tasks", *arguments)
+        command = (sys.executable, "-m", "celery", "-A", "vibey", *arguments)
         with (self._folder.logs / f"{role}.log").open("ab") as log:
             return psutil.Popen(
                 command,
@@ -109,8 +109,8 @@ class Crew:
 
     def _environment(self) -> dict[str, str]:
         own = clean_environment()
-        # Found here by the working folder alone, `tasks` would not be found from the demo's.
-        paths = [str(_home_of("tasks")), own.get("PYTHONPATH", "")]
+        # Found here by the working folder alone, `vibey` would not be found from the demo's.
+        paths = [str(_home_of("vibey")), own.get("PYTHONPATH", "")]
         own["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         return own | {"VIBEY_CONFIG": str(self._folder.config)}
 

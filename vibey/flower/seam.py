@@ -1,6 +1,6 @@
 """Seam: how the router's pages come into Flower.
 
-`celery -A tasks flower` runs Flower's own command, which offers no hook for pages but does two things before it makes
+`celery -A vibey flower` runs Flower's own command, which offers no hook for pages but does two things before it makes
 its application: it runs its configuration file, which is Python, and it hands over the module-level list
 `flower.urls.handlers` and dictionary `flower.urls.settings`. Our configuration file (`vibey.flower.flowerconfig`) calls
 `install`, which adds to both. So the pages are Flower's own handlers in Flower's own process, with its options, login,
@@ -9,8 +9,8 @@ a copy of Flower's, and people would have had to know to start that one.
 
 What is added: handlers of the pages, before Flower's, so that `/` is ours and its worker list stays at `/workers`; a
 template loader that knows our templates beside Flower's, and puts our entries into its navigation; the `Desk` that
-reads. `tasks` names the configuration file in Flower's variable `FLOWER_CONF`, unless that, or a `flowerconfig.py` in
-the working folder, names another. One of your own keeps the pages by importing from ours.
+reads. `vibey.worker.application` names the configuration file in Flower's variable `FLOWER_CONF`, unless that, or a
+`flowerconfig.py` in the working folder, names another. One of your own keeps the pages by importing from ours.
 
 What is refused at the start, once every option is known: an address that others can reach without a login, Flower's
 API without one, and a basic login that is empty. tornado calls back when all options are parsed; nothing listens

@@ -188,7 +188,7 @@ def _workers(installation: Installation) -> Iterator[Check]:
 
 def _ticks(installation: Installation) -> Check:
     age = installation.database.statement(views.TICKED.scalar)
-    fix = "run: vibey up, or start: celery -A tasks beat, and a worker of queue vibey.control"
+    fix = "run: vibey up, or start: celery -A vibey beat, and a worker of queue vibey.control"
     if age is None:
         return Check("beat", State.FAIL, "has never ticked", fix)
     if age > max(TICK_PATIENCE_SECONDS, 5 * installation.timing.tick_ms / 1000):

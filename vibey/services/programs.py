@@ -74,13 +74,13 @@ stdout_logfile_backups=2
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One process, of `celery -A tasks` by default. Programs start by ascending `priority` and stop the other way."""
+    """One process, of `celery -A vibey` by default. Programs start by ascending `priority` and stop the other way."""
 
     name: str
     arguments: tuple[str, ...]
     priority: int
     stop_seconds: int
-    module: str = "celery -A tasks"
+    module: str = "celery -A vibey"
 
     def section(self) -> str:
         """Its section of the configuration."""

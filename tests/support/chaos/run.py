@@ -134,7 +134,7 @@ class Chaos:
             raise
 
     def _prepare(
-        self, folder: Path, application: str = "tasks", bug: str | None = None, patience: float = DRAIN_SECONDS
+        self, folder: Path, application: str = "vibey", bug: str | None = None, patience: float = DRAIN_SECONDS
     ) -> None:
         """Servers, fleet, crew. `patience` is how long jobs may take to end, in seconds, once the faults are over."""
         self._patience = patience

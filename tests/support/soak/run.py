@@ -106,7 +106,7 @@ class Soak:
         *,
         seed: int = 1,
         bounds: Bounds | None = None,
-        application: str = "tasks",
+        application: str = "vibey",
         bugs: str = "",
     ) -> None:
         """Start the servers; `go` starts the fleet. `application` and `bugs` make it one that leaks, for the tests."""
@@ -167,7 +167,7 @@ class Soak:
         configuration = fleet.folder / "flowerconfig.py"
         configuration.write_text(FLOWER, encoding="utf-8")
         options = (f"--conf={configuration}", "--address=127.0.0.1", "--port=0")
-        flower = fleet.launch("flower", "celery", "-A", "tasks", "flower", *options)
+        flower = fleet.launch("flower", "celery", "-A", "vibey", "flower", *options)
         metrics = fleet.launch("metrics", "vibey.cli.main", "metrics", "--listen", "127.0.0.1:0")
         self.load.start(flower, metrics)
 

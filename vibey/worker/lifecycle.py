@@ -20,7 +20,6 @@ from celery.utils.nodenames import worker_direct
 from celery.worker import state
 from typing_extensions import override
 
-from tasks.app import installation, settings
 from vibey import tracing
 from vibey.domain.errors import VibeyError
 from vibey.publisher import CONTROL_QUEUE, ENQUEUE_QUEUE, engine_queue
@@ -28,6 +27,7 @@ from vibey.services import endings, fleet, pulse
 from vibey.services.outputs import prune
 from vibey.services.pulse import Worker
 from vibey.services.run import kill_dead_runs
+from vibey.worker.application import app, installation, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,8 +96,6 @@ def tell(**_: object) -> None:
 @signals.worker_shutting_down.connect
 def disappear(sender: Any, **_: object) -> None:  # noqa: ANN401, ARG001  Celery's own
     """Stop saying so, and take the row away: its engines count as full from now on."""
-    from tasks.app import app
-
     thread = getattr(app, "vibey_pulse", None)
     if thread is not None:
         thread.stop()

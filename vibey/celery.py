@@ -1,14 +1,17 @@
-"""Task bodies: decode, one service call. Their names are the contract with producers in any language."""
+"""The Celery application and its thin tasks: `celery -A vibey worker|beat|flower`.
+
+A body decodes and makes one service call. The tasks' names are the contract with producers in any language.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from celery import current_task
 
-import tasks.worker  # registers the worker's signals
-from tasks.app import app, guarded, installation
 from vibey.domain.errors import Contended, ServiceUnavailable
 from vibey.publisher import (
     AUDIT_TASK,
@@ -21,10 +24,41 @@ from vibey.publisher import (
     ROUTE_TASK,
     TICK_TASK,
 )
+from vibey.worker import lifecycle  # noqa: F401  registers the worker's signals
+from vibey.worker.application import app, installation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+log = logging.getLogger("vibey.tasks")
 
 AGAIN_SECONDS = 1.0
 
-__all__ = ["audit", "build", "canary", "enqueue", "measure", "prune", "route", "tasks", "tick"]
+__all__ = ["app", "audit", "build", "canary", "enqueue", "measure", "prune", "route", "tick"]
+
+
+def guarded(body: Callable[P, object]) -> Callable[P, None]:
+    """The outermost guard of a task: nothing a task raises may reach the worker.
+
+    A `MemoryError` raised by a task ends the whole worker, siblings included. Whatever was lost here the
+    tick finds.
+    """
+
+    @functools.wraps(body)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            body(*args, **kwargs)
+        except (ServiceUnavailable, Contended) as error:
+            log.warning("task %s: %s", body.__name__, error)
+        except Exception:
+            log.exception("task %s%r failed", body.__name__, args)
+        except BaseException as error:
+            log.critical("task %s%r was ended by %s", body.__name__, args, type(error).__name__)
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                raise
+
+    return run
 
 
 # Acknowledged late, as the one task whose message is more than a wake-up; its id makes a second delivery harmless.
