@@ -154,7 +154,7 @@ def test_interrupting_up_stops_everything(machine: Machine) -> None:
     up = machine.start("up", "--no-flower")
     until(lambda: machine.pid("build"), seconds=90, what="the build worker to run")
     job = machine.json("enqueue", "{}", "--require", "patience")["job_id"]
-    until(lambda: machine.json("job", str(job))["state"] == "running", seconds=30, what="the job to be running")
+    until(lambda: machine.json("job", str(job))["state"] == "running", seconds=90, what="the job to be running")
     sleeping = _sleepers()
     up.send_signal(signal.SIGINT)
     out, err = up.communicate(timeout=110)
