@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vibey.async_client import AsyncVibey
     from vibey.client import Cancelled, Job, Order, Placed, Run, Vibey
     from vibey.domain.errors import Contended, InvalidInput, Refused, ServiceUnavailable, TimedOut, VibeyError
     from vibey.routed import RoutedTask
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncVibey",
     "Cancelled",
     "Contended",
     "InvalidInput",
@@ -33,7 +35,8 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(("Cancelled", "Job", "Order", "Placed", "Run", "Vibey"), "vibey.client") | {
-    "RoutedTask": "vibey.routed"
+    "AsyncVibey": "vibey.async_client",
+    "RoutedTask": "vibey.routed",
 }
 
 

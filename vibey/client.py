@@ -14,8 +14,10 @@ of a process, and lives through a fork: the child opens connections of its own. 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -183,17 +185,23 @@ class Vibey:
     def enqueue_many(self, orders: Iterable[Order], *, connection: object = None) -> list[Placed]:
         """Enqueue jobs in one transaction, all or none, and wake the router.
 
-        With `connection`, an open SQLAlchemy Connection or Session on the installation's own database, they become
-        part of the caller's transaction: they exist once it is committed, and never if it is not.
+        With `connection`, an open connection to the installation's own database (SQLAlchemy's Connection or Session,
+        one of psycopg2 or psycopg, or Django's), they become part of the caller's transaction: they exist once it is
+        committed, and never if it is not. With a driver's own connection the router is woken only by `wake`, or else
+        by the next tick.
         """
         wanted = list(orders)
         if connection is None:
             return place(self.installation, wanted)
         return place_within(connection, self.installation, wanted)
 
+    def wake(self, pool: str = "main") -> None:
+        """Wake the router: for a program that has committed on a driver's own connection, which reports no commit."""
+        self.installation.wake(pool)
+
     def job(self, job: int | Placed) -> Job:
         """How a job is now; UnknownName when there is none."""
-        return Job.of(views.job(self.installation, _id(job)))
+        return Job.of(views.job(self.installation, job_id_of(job)))
 
     def wait(self, job: int | Placed, timeout: float | None = None) -> Job:
         """The job once it has ended; TimedOut if it has not within `timeout` seconds."""
@@ -201,7 +209,8 @@ class Vibey:
 
     def wait_all(self, jobs: Iterable[int | Placed], timeout: float | None = None) -> list[Job]:
         """The jobs, in the order given, once all have ended; TimedOut if they have not within `timeout` seconds."""
-        ids = [_id(job) for job in jobs]
+        _warn_in_event_loop()
+        ids = [job_id_of(job) for job in jobs]
         deadline = None if timeout is None else time.monotonic() + timeout
         patience = threading.Event()
 
@@ -218,14 +227,11 @@ class Vibey:
 
     def result(self, job: int | Placed, timeout: float | None = None) -> Mapping[str, Any] | None:
         """What the job led to, once it has succeeded; Refused, with the reason, if it has ended otherwise."""
-        ended = self.wait(job, timeout)
-        if not ended.succeeded:
-            raise Refused(f"job {ended.job_id} has no result: {ended.state}, {ended.reason}", "see: vibey job")
-        return ended.result
+        return result_of(self.wait(job, timeout))
 
     def cancel(self, job: int | Placed) -> Cancelled:
         """Cancel a job: at once while it is queued, else by telling its holder. Refused once it has ended."""
-        return control.cancel(self.installation, _id(job))
+        return control.cancel(self.installation, job_id_of(job))
 
     def _chosen(self) -> Settings:
         if self._settings is not None:
@@ -247,5 +253,21 @@ def order(payload: Mapping[str, Any] | None, wishes: Wishes) -> Order:
     return order_of(known)
 
 
-def _id(job: int | Placed) -> int:
+def job_id_of(job: int | Placed) -> int:
+    """The number of a job that is named by it, or by what enqueueing it returned."""
     return job.job_id if isinstance(job, Placed) else job
+
+
+def result_of(ended: Job) -> Mapping[str, Any] | None:
+    """The result of a job that has ended; Refused, with the reason, unless it has succeeded."""
+    if not ended.succeeded:
+        raise Refused(f"job {ended.job_id} has no result: {ended.state}, {ended.reason}", "see: vibey job")
+    return ended.result
+
+
+def _warn_in_event_loop() -> None:
+    """Warn when the calling thread runs an event loop: it would serve nothing else until the job has ended."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:  # noqa: SLF001  as asyncio documents for libraries
+        message = "Vibey.wait and Vibey.result block the running event loop; use vibey.AsyncVibey"
+        warnings.warn(message, RuntimeWarning, stacklevel=4)

@@ -370,6 +370,61 @@ def test_an_outage_is_told_as_celery_tells_it(shop: Bookshop) -> None:
         shop.app.conf.update(usual)
 
 
+def test_map_starmap_and_chunks(shop: Bookshop) -> None:
+    """One job, in one slot, applies the task to each item; the values are as from any worker."""
+    tasks = shop.tasks
+    mapped = tasks.double.map([1, 2, 3]).apply_async(vibey={"effort": "high"})
+    assert mapped.get(timeout=SECONDS) == [2, 4, 6]
+    assert shop.jobs(mapped.id, "effort, engine in ('press', 'cloud')") == [(3, True)]
+    starred = tasks.compose.starmap([("a", "b"), ("c", "d")]).delay()
+    assert starred.get(timeout=SECONDS) == ["a b", "c d"]
+    assert len(shop.jobs(starred.id)) == 1
+    in_chunks = tasks.compose.chunks([("e", "f"), ("g", "h"), ("i", "j")], 2).apply_async()
+    assert in_chunks.get(timeout=SECONDS) == [["e f", "g h"], ["i j"]]
+    assert [len(shop.jobs(part.id)) for part in in_chunks.children] == [1, 1]
+    assert {line.engine for line in shop.diary("compose")} <= {"press", "cloud"}
+
+
+@pytest.mark.slow
+def test_maps_by_other_ways(shop: Bookshop) -> None:
+    """A map that comes by the broker, in a chain, or of a task that is not routed, runs where it belongs."""
+    tasks = shop.tasks
+    chained = chain(tasks.add.s(1, 2), tasks.compose.starmap([("k", "l")]), tasks.gather_words.s()).apply_async()
+    assert chained.get(timeout=SECONDS) == "k l"
+    by_name = shop.app.send_task("celery.starmap", kwargs={"task": tasks.compose.s(), "it": [["m", "n"]]})
+    assert by_name.get(timeout=SECONDS) == ["m n"]
+    assert len(shop.jobs(by_name.id)) == 1
+    plain = tasks.add.starmap([(1, 2), (3, 4)]).apply_async()
+    assert plain.get(timeout=SECONDS) == [3, 7]
+    assert shop.jobs(plain.id) == []
+    plain.revoke()
+    assert {line.engine for line in shop.diary("compose")} <= {"press", "cloud"}
+
+
+def test_a_priority_is_a_whole_number(shop: Bookshop) -> None:
+    """No other number is made one behind the caller's back."""
+    for priority in (3.5, "3", True):
+        with pytest.raises(InvalidInput, match=r"priority: .* expected a whole number"):
+            shop.tasks.double.apply_async((1,), priority=priority)
+
+
+def test_the_callers_settings_reach_the_run(shop: Bookshop) -> None:
+    """A result is written by the serializer that the caller reads it with, though no engine names a variable for it."""
+    conf = shop.app.conf
+    conf.update(result_serializer="yaml", result_expires=120)
+    try:
+        result = shop.tasks.double.delay(21)
+    finally:
+        conf.update(result_serializer="json", result_expires=86400)
+    until(lambda: shop.jobs(result.id, "ended_at is not null") == [True], seconds=SECONDS, what="the job's end")
+    assert shop.jobs(result.id, "state, reason") == [("succeeded", "succeeded")]
+    backend = shop.app.backend
+    key = backend.get_key_for_task(result.id)
+    stored = backend.get(key)
+    assert b"status: SUCCESS" in stored
+    assert 0 < backend.client.ttl(key) <= 120
+
+
 def test_mistakes_are_told_to_the_caller(shop: Bookshop) -> None:
     """Wrong arguments, wishes and engines are refused at the call, not in a worker."""
     double = shop.tasks.double

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
+import psycopg
+import psycopg2
 import pytest
+from psycopg.rows import dict_row
+from psycopg2.extras import NamedTupleCursor, RealDictCursor
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from tests.support.databases import query
+from tests.support.databases import plain, query
 from tests.support.installation import Bench, noop
 from vibey import InvalidInput, Order, Refused, Vibey
 
@@ -168,10 +175,162 @@ def test_another_database_is_refused(bench: Bench, vibey: Vibey, empty_database_
 
 def test_what_is_no_connection_is_refused(vibey: Vibey, engine: Engine) -> None:
     """An engine, and a connection to another kind of database, are told apart from a usable one."""
-    expected = r"connection: .* expected an open SQLAlchemy Connection or Session on psycopg2 or psycopg"
+    expected = r"connection: .* expected an open connection on psycopg2 or psycopg: SQLAlchemy's"
     with pytest.raises(InvalidInput, match=expected):
         vibey.enqueue(connection=engine)
     other = create_engine("sqlite://")
     with other.connect() as connection, pytest.raises(InvalidInput, match=expected):
         vibey.enqueue(connection=connection)
     other.dispose()
+
+
+@pytest.fixture(params=["psycopg2", "psycopg"])
+def connect(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """A function that opens a connection of the driver's own; all are closed after the test."""
+    opened: list[Any] = []
+
+    def connected(**options: Any) -> Any:
+        driver: Any = {"psycopg2": psycopg2, "psycopg": psycopg}[request.param]
+        opened.append(driver.connect(plain(bench.url), **options))
+        return opened[-1]
+
+    yield connected
+    for connection in opened:
+        connection.close()
+
+
+def test_a_drivers_connection(bench: Bench, vibey: Vibey, connect: Callable[..., Any]) -> None:
+    """The job lives with the caller's transaction, which stays open; the caller wakes the router after its commit."""
+    connection = connect()
+    cursor = connection.cursor()
+    cursor.execute("insert into orders values (1)")
+    placed = vibey.enqueue({"n": 1}, connection=connection)
+    assert counts(bench) == (0, 0, 0)
+    connection.commit()
+    assert counts(bench) == (1, 1, 0)
+    vibey.wake()
+    assert counts(bench) == (1, 1, 1)
+    assert bench.rows("select id, payload from jobs") == [(placed.job_id, {"n": 1})]
+    vibey.enqueue(connection=connection)
+    connection.rollback()
+    assert counts(bench)[1] == 1
+
+
+def test_a_drivers_connection_in_autocommit_mode(bench: Bench, vibey: Vibey, connect: Callable[..., Any]) -> None:
+    """Outside a transaction a batch is a transaction of its own, with its wake-up; inside one it is part of that."""
+    connection = connect()
+    connection.autocommit = True
+    vibey.enqueue_many([Order(payload={"n": n}) for n in range(1500)], connection=connection)
+    assert counts(bench) == (0, 1500, 1)
+    with pytest.raises(Refused, match="unknown project 'nope'"):
+        vibey.enqueue_many([Order(), Order(project="nope")], connection=connection)
+    cursor = connection.cursor()
+    cursor.execute("begin")
+    vibey.enqueue(connection=connection)
+    assert counts(bench)[1] == 1500
+    cursor.execute("rollback")
+    assert counts(bench)[1] == 1500
+
+
+@pytest.mark.parametrize("kind", ["rows as mappings", "cursors that number parameters"])
+def test_a_callers_own_cursors_do_not_matter(vibey: Vibey, connect: Callable[..., Any], kind: str) -> None:
+    """Whatever the caller made its connection return, jobs are enqueued, and the caller's choice is kept."""
+    connection = connect()
+    if isinstance(connection, psycopg2.extensions.connection):
+        connection.cursor_factory = RealDictCursor if kind.startswith("rows") else NamedTupleCursor
+        chosen: Any = connection.cursor_factory
+    elif kind.startswith("rows"):
+        chosen = connection.row_factory = dict_row
+    else:
+        chosen = connection.cursor_factory = psycopg.RawCursor
+    first = vibey.enqueue(idempotency_key="a", connection=connection)
+    again = vibey.enqueue(idempotency_key="a", connection=connection)
+    connection.commit()
+    assert (again.job_id, again.created) == (first.job_id, False)
+    assert chosen in {getattr(connection, "cursor_factory", None), getattr(connection, "row_factory", None)}
+
+
+def test_a_drivers_connection_to_other_tables_is_refused(vibey: Vibey, connect: Callable[..., Any]) -> None:
+    """One whose search path leads elsewhere is refused by its name, before anything is written."""
+    connection = connect()
+    connection.cursor().execute("set search_path to pg_temp")
+    with pytest.raises(Refused, match=r"leads to 'vibey_test_\w+' on .*, not to the installation's tables"):
+        vibey.enqueue(connection=connection)
+
+
+def test_a_connection_that_does_not_block_is_refused(bench: Bench, vibey: Vibey) -> None:
+    """The client for programs without an event loop cannot use a connection that needs one."""
+
+    async def enqueue() -> None:
+        async with await psycopg.AsyncConnection.connect(plain(bench.url)) as connection:
+            vibey.enqueue(connection=connection)
+
+    with pytest.raises(InvalidInput, match="AsyncConnection"):
+        asyncio.run(enqueue())
+
+
+DJANGO_PROGRAM = """
+import sys
+from urllib.parse import urlsplit
+
+import django
+from django.conf import settings
+
+from vibey import Vibey
+
+address = urlsplit(sys.argv[1])
+login = dict(USER=address.username, PASSWORD=address.password)
+database = dict(login, NAME=address.path[1:], HOST=address.hostname, PORT=address.port)
+settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", **database}}, USE_TZ=True)
+django.setup()
+from django.db import connection, transaction
+
+vibey = Vibey(database_url=sys.argv[1], redis_url=sys.argv[2])
+
+def insert(number):
+    with connection.cursor() as cursor:
+        cursor.execute("insert into orders values (%s)", [number])
+
+with transaction.atomic():
+    insert(1)
+    vibey.enqueue({"n": 1}, connection=connection)
+    print("inside")
+    input()
+print("committed")
+input()
+try:
+    with transaction.atomic():
+        insert(2)
+        vibey.enqueue({"n": 2}, connection=connection)
+        raise ValueError
+except ValueError:
+    print("rolled back")
+input()
+vibey.enqueue({"n": 3}, connection=connection)
+print("alone")
+"""
+
+
+def test_djangos_connection(bench: Bench, vibey: Vibey) -> None:
+    """The job commits or vanishes with `transaction.atomic`, and its commit wakes the router."""
+    del vibey
+    services = bench.installation.settings.services
+    program = subprocess.Popen(
+        [sys.executable, "-c", DJANGO_PROGRAM, services.database_url, services.redis_url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    with program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        seen = []
+        for expected in ("inside", "committed", "rolled back", "alone"):
+            assert program.stdout.readline().strip() == expected
+            seen.append(counts(bench))
+            if expected != "alone":
+                program.stdin.write("\n")
+    assert program.returncode == 0
+    assert seen == [(0, 0, 0), (1, 1, 1), (1, 1, 1), (1, 2, 1)]
+    assert bench.rows("select payload from jobs order by id") == [({"n": 1},), ({"n": 3},)]

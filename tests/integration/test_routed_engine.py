@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -144,3 +146,30 @@ def test_the_kind_needs_an_app() -> None:
     """Without one there is nothing it could run."""
     with pytest.raises(InvalidInput, match=r"engine\.press\.app"):
         build(EngineConfig("press", "celery"))
+
+
+def test_a_payload_cannot_make_a_run_accept_pickles(run: Run, tmp_path: Path) -> None:
+    """Of what a payload names as settings only those are applied that decide how results are written."""
+    marker = tmp_path / "executed"
+    payload = call("bookshop.tasks.hurry", "application/x-python-serialize")
+    body = base64.b64encode(pickle.dumps(_Executes(str(marker)))).decode()
+    payload["celery_task"] |= {
+        "body": body,
+        "binary": True,
+        "content_encoding": "binary",
+        "settings": {"accept_content": ["pickle", "json"], "result_serializer": "json"},
+    }
+    outcome = run(payload)
+    assert isinstance(outcome, Failure)
+    assert "ContentDisallowed" in outcome.detail
+    assert not marker.exists()
+
+
+class _Executes:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (self._path, "w")

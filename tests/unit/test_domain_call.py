@@ -24,7 +24,7 @@ GOOD = {
 }
 
 
-@given(texts, texts, objects, objects, texts | st.binary(max_size=20), texts)
+@given(texts, texts, objects, objects, texts | st.binary(max_size=20), texts, objects)
 def test_a_call_survives_its_payload(
     task_id: str,
     task: str,
@@ -32,6 +32,7 @@ def test_a_call_survives_its_payload(
     properties: dict[str, object],
     body: str | bytes,
     content: str,
+    settings: dict[str, object],
 ) -> None:
     """As JSON and back it is the same call, with the same body, of text or of bytes."""
     call = TaskCall(
@@ -41,8 +42,10 @@ def test_a_call_survives_its_payload(
         properties=properties,
         content_type=content,
         content_encoding=content,
+        settings=settings,
         **with_body(body),
     )
+    assert ("settings" in call.payload()[CALL]) == bool(settings)
     again = task_call_of(json.loads(json.dumps(call.payload())))
     assert again == call
     assert again.content() == body

@@ -1,7 +1,8 @@
 """Call: the call of a Celery task as a job's payload.
 
 `{"celery_task": {"id", "task", "headers", "properties", "body", "content_type", "content_encoding"}}` is the message
-Celery would have sent (its task protocol, version 2), with a body of bytes as base64 and `"binary": true`. A job with
+Celery would have sent (its task protocol, version 2), with a body of bytes as base64 and `"binary": true`. `settings`,
+where there are any, are those of the caller's app that the run's app must share (`vibey.routed.request`). A job with
 such a payload runs only on an engine that has the capability `routed-tasks`, which every engine with an `app` has. One
 of kind `celery` runs nothing else, and says so by the capability `routed-tasks-only`: other jobs exclude it.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vibey.domain.errors import InvalidInput
@@ -33,6 +34,7 @@ class TaskCall:
     content_type: str
     content_encoding: str
     binary: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -46,7 +48,10 @@ class TaskCall:
 
     def payload(self) -> dict[str, Any]:
         """The job's payload."""
-        return {CALL: asdict(self)}
+        fields = asdict(self)
+        if not self.settings:
+            del fields["settings"]
+        return {CALL: fields}
 
 
 def with_body(body: str | bytes) -> dict[str, Any]:
@@ -61,11 +66,11 @@ def task_call_of(payload: object) -> TaskCall | None:
     said = payload.get(CALL) if isinstance(payload, Mapping) else None
     if said is None:
         return None
-    fields = {"properties": {}, "binary": False, **said} if isinstance(said, Mapping) else {}
+    fields = {"properties": {}, "binary": False, "settings": {}, **said} if isinstance(said, Mapping) else {}
     texts = all(
         isinstance(fields.get(name), str) for name in ("id", "task", "body", "content_type", "content_encoding")
     )
-    objects = all(isinstance(fields.get(name), Mapping) for name in ("headers", "properties"))
+    objects = all(isinstance(fields.get(name), Mapping) for name in ("headers", "properties", "settings"))
     if (
         not texts
         or not objects

@@ -11,6 +11,7 @@ from kombu.serialization import dumps
 from vibey.client import order
 from vibey.domain.call import TaskCall, with_body
 from vibey.domain.errors import Contended, ServiceUnavailable
+from vibey.routed.request import carried_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +61,7 @@ class Carrier:
             return
         content_type, content_encoding, text = dumps(body, serializer=serializer)
         call = TaskCall(
+            settings=carried_settings(self._app),
             id=headers["id"],
             task=headers["task"],
             headers=headers,
@@ -76,7 +78,8 @@ class Carrier:
     def _order(self, call: TaskCall) -> Order:
         wishes: Wishes = {**self._wishes, "idempotency_key": call.key}
         if call.properties.get("priority") is not None:
-            wishes["priority"] = int(call.properties["priority"])
+            # checked with the job's other options: a whole number, and no other kind of number is made one
+            wishes["priority"] = call.properties["priority"]
         due, deadline = _seconds_until(call.headers.get("eta")), _seconds_until(call.headers.get("expires"))
         if due is not None and due > 0:
             wishes["delay_seconds"] = due

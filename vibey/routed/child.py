@@ -30,7 +30,7 @@ from vibey.domain.outcome import FailureClass, one_line
 from vibey.engines.calling import DeclaredFailure, GivenUp, HandOff, Misconfigured
 from vibey.engines.ours import write_report
 from vibey.engines.pycall import imported, info_of, serve
-from vibey.routed.request import request_of
+from vibey.routed.request import apply_settings, request_of
 from vibey.routed.task import Held, RoutedTask
 
 if TYPE_CHECKING:
@@ -47,12 +47,18 @@ class Declared(Ignore):
         self.failure = failure
 
 
-def app_of(dotted: str) -> celery.Celery:
-    """The Celery app of this name, its tasks imported; Misconfigured when there is none."""
+def app_of(dotted: str, call: TaskCall | None = None) -> celery.Celery:
+    """The Celery app of this name, its tasks imported, with the settings that a call carries.
+
+    Misconfigured when there is none.
+    """
     found = imported(dotted)
     if not isinstance(found, celery.Celery):
         raise Misconfigured(f"{dotted} is not a Celery app")
     try:
+        # First: tasks and result backend read the settings when they are bound to the app.
+        if call is not None:
+            apply_settings(found, call)
         found.loader.init_worker()
         setup_worker_optimizations(found, gethostname())
     except Exception as error:
@@ -64,8 +70,9 @@ def app_of(dotted: str) -> celery.Celery:
 def carry_out(dotted: str, job: Document) -> Document:
     """Carry out the call this job is; the report of how that went."""
     try:
-        app = app_of(dotted)
-        call, task = _known(app, dotted, job)
+        call = _call_of(dotted, job)
+        app = app_of(dotted, call)
+        task = _known_task(app, dotted, call)
         Held.run = info_of(job)
         return _traced(app, task, call)
     except DeclaredFailure as declared:
@@ -75,15 +82,20 @@ def carry_out(dotted: str, job: Document) -> Document:
         return _failed(f"{type(error).__name__}: {error}")
 
 
-def _known(app: celery.Celery, dotted: str, job: Document) -> tuple[TaskCall, RoutedTask]:
-    """The call and its task; another engine's app may know it if this one does not."""
+def _call_of(dotted: str, job: Document) -> TaskCall:
+    """The call that the job is; HandOff when it is none."""
     call = task_call_of(job["payload"])
     if call is None:
         raise HandOff(f"{dotted} runs calls of its tasks alone")
+    return call
+
+
+def _known_task(app: celery.Celery, dotted: str, call: TaskCall) -> RoutedTask:
+    """The task that is called; another engine's app may know it if this one does not."""
     task = app.tasks.get(call.task)
     if not isinstance(task, RoutedTask):
         raise HandOff(f"{dotted} has no routed task {call.task}")
-    return call, task
+    return task
 
 
 def _traced(app: celery.Celery, task: RoutedTask, call: TaskCall) -> Document:

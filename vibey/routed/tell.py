@@ -80,8 +80,10 @@ def main(arguments: list[str]) -> int:
     """Tell all that can be told; what cannot is left to a later try."""
     from vibey.routed.child import app_of
 
-    app = app_of(arguments[0])
     found = json.loads(Path(os.environ["VIBEY_JOB_FILE"]).read_text(encoding="utf-8"))
+    # Calls of one app carry its settings, and so the same ones.
+    calls = [call for ending in found if (call := task_call_of(ending["payload"])) is not None]
+    app = app_of(arguments[0], calls[0] if calls else None)
     told = [ending["job_id"] for ending in found if _tried(app, Ending(**ending))]
     write_report(Path(os.environ["VIBEY_RESULT_FILE"]), {"told": told})
     return 0

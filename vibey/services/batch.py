@@ -89,19 +89,30 @@ def progress(installation: Installation, job_ids: Sequence[int]) -> Counted:
     return {row.state: row.n for row in rows}
 
 
-def until_ended(
-    installation: Installation, job_ids: Sequence[int], pause: Callable[[float], object]
-) -> Iterator[Counted]:
-    """How far these jobs are, again and again until all have ended; `pause(seconds)` waits between two looks."""
+def progress_until_ended(installation: Installation, job_ids: Sequence[int]) -> Iterator[tuple[Counted, float]]:
+    """How many of these jobs are in each state, until all have ended, and the seconds to wait before the next look.
+
+    The seconds are 0 once all have ended, and then the iterator ends too.
+    """
     wait = POLL_SECONDS
     while True:
         began = time.monotonic()
         counted = progress(installation, job_ids)
-        yield counted
         if not any(counted.get(state) for state in OPEN_STATES):
+            yield counted, 0.0
             return
         wait = min(SLOWEST_POLL_SECONDS, wait * 1.2)
-        pause(max(wait, (time.monotonic() - began) * POLL_PART))
+        yield counted, max(wait, (time.monotonic() - began) * POLL_PART)
+
+
+def until_ended(
+    installation: Installation, job_ids: Sequence[int], pause: Callable[[float], object]
+) -> Iterator[Counted]:
+    """How far these jobs are, again and again until all have ended; `pause(seconds)` waits between two looks."""
+    for counted, seconds in progress_until_ended(installation, job_ids):
+        yield counted
+        if seconds:
+            pause(seconds)
 
 
 def _decoded(lines: Iterable[bytes], numbers: list[int], noted: Callable[[str, int], None]) -> Iterator[str]:

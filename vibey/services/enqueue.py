@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vibey import tracing
@@ -23,6 +24,8 @@ from vibey.domain.requirement import Requirement
 from vibey.store import callers, fleet, jobs, projects
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vibey.domain.call import TaskCall
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
@@ -78,15 +81,29 @@ def place(installation: Installation, orders: Sequence[Order]) -> list[Placed]:
     return placed
 
 
-def place_within(caller: object, installation: Installation, orders: Sequence[Order]) -> list[Placed]:
-    """Enqueue in the transaction of a caller's SQLAlchemy connection or session; the router is woken after its commit.
+def place_within(
+    caller: object,
+    installation: Installation,
+    orders: Sequence[Order],
+    dispatch: Callable[[Callable[[], None]], object] | None = None,
+) -> list[Placed]:
+    """Enqueue in the transaction of a caller's connection (`vibey.store.callers`); its commit wakes the router.
 
-    InvalidInput when it is neither, Refused when it leads to another database than the installation's.
+    `dispatch` makes the wake-up elsewhere than in the caller's thread. InvalidInput when the caller is no usable
+    connection, Refused when it leads to another database than the installation's.
     """
-    connection = callers.connection_of(caller)
-    callers.require_same(installation.database, connection)
-    placed = place_in(connection, installation, orders)
-    callers.after_commit(connection, lambda: _wake(installation, orders))
+
+    def wake() -> None:
+        if dispatch is None:
+            _wake(installation, orders)
+        else:
+            dispatch(partial(_wake, installation, orders))
+
+    transaction = callers.CallerTransaction(caller)
+    transaction.require_same(installation.database)
+    with transaction as connection:
+        placed = place_in(connection, installation, orders)
+    transaction.after_commit(wake)
     return placed
 
 

@@ -68,6 +68,19 @@ def gather(self: Any, numbers: list[int]) -> int:
     return sum(numbers)
 
 
+@app.task(bind=True, base=RoutedTask, engines=["press", "cloud"])
+def compose(self: Any, left: str, right: str) -> str:
+    """Two words as one line, on an engine."""
+    note("compose", self, f"{left}-{right}")
+    return f"{left} {right}"
+
+
+@app.task
+def gather_words(lines: list[str]) -> str:
+    """Many lines as one, in the bookshop's own worker."""
+    return ", ".join(lines)
+
+
 @app.task(bind=True, base=RoutedTask, engines=["press"])
 def print_book(self: Any, book: str, gate: str = "", seconds: float = 0) -> str:
     """Print a book: it takes a while, and until the gate is open."""
