@@ -62,6 +62,7 @@ class Wishes(TypedDict, total=False):
     max_attempts: int | None
     deadline_seconds: float | None
     delay_seconds: float | None
+    anyway: bool
     traceparent: str | None
     not_before: datetime | None
 

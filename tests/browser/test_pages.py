@@ -52,7 +52,7 @@ FOCUSED = (
 def _fill(site: Site) -> None:
     """Jobs that run, are held, overflow and can run nowhere, all with hostile payloads."""
     jobs = site.bench.enqueue(6, payload={"prompt": NASTY, "long": LONG}, session=None)
-    site.bench.enqueue(1, exclude=("near", "far", "bought"), idempotency_key=NASTY)
+    site.bench.enqueue(1, exclude=("near", "far", "bought"), anyway=True, idempotency_key=NASTY)
     site.route()
     query(site.bench.url, f"update jobs set held_at = held_at - interval '61 s' where id = {jobs[3]}")
     site.route()
@@ -156,7 +156,7 @@ def test_the_log_tail_follows_as_text(site: Site, open_tab: Callable[..., Any]) 
 def test_everything_is_reached_by_keyboard(site: Site, open_tab: Callable[..., Any]) -> None:
     """The first key leads past the navigation, focus is always seen, and Tab reaches filters, jobs and paging."""
     site.start()
-    site.bench.enqueue(60, exclude=("near", "far", "bought"))
+    site.bench.enqueue(60, exclude=("near", "far", "bought"), anyway=True)
     tab = open_tab()
     tab.page.goto(f"{site.origin}/queue")
     tab.page.wait_for_selector("#live-word:has-text('Live')")
@@ -182,7 +182,7 @@ def test_everything_is_reached_by_keyboard(site: Site, open_tab: Callable[..., A
 def test_ten_thousand_jobs_are_as_usable_as_ten(site: Site, open_tab: Callable[..., Any]) -> None:
     """One page of fifty, the numbers of all, and a next page."""
     site.start()
-    (first,) = site.bench.enqueue(1, exclude=("near", "far", "bought"))
+    (first,) = site.bench.enqueue(1, exclude=("near", "far", "bought"), anyway=True)
     query(
         site.bench.url,
         f"""insert into jobs (project_id, pool, standing, effort, effort_now, excluded, requirement_key, payload)
@@ -219,7 +219,7 @@ def test_actions_by_hand(site: Site, open_tab: Callable[..., Any]) -> None:
     """With a login and leave to act: pause from the list, and cancel a job after a second look, stay on our pages."""
     site.environment.update(FLOWER_BASIC_AUTH="alice:secret", FLOWER_VIBEY_ACTIONS="true")
     site.start()
-    (job,) = site.bench.enqueue(1, exclude=("near", "far", "bought"))
+    (job,) = site.bench.enqueue(1, exclude=("near", "far", "bought"), anyway=True)
     tab = open_tab(http_credentials={"username": "alice", "password": "secret"})
     tab.page.goto(site.origin)
     tab.page.wait_for_selector("#live-word:has-text('Live')")

@@ -119,12 +119,12 @@ def test_a_broken_line_is_named_by_its_number(line: str, message: str) -> None:
 
 
 def test_a_job_may_name_the_engines_that_may_run_it(open_bench: Callable[..., Bench]) -> None:
-    """All others are excluded, beside what it excludes itself; those for routed tasks alone are, too."""
+    """By name, beside what it excludes itself; the others are not excluded."""
     app = {"kind": "celery", "app": "pkg.module:app", "tier": "local"}
     bench = open_bench(engine={"a": noop(), "b": noop(), "c": noop(), "press": app})
-    place(bench.installation, [Order(), Order(engines=["a", "c"]), Order(engines=["a", "c"], exclude=["c"])])
-    kept = bench.rows("select excluded, capabilities from jobs order by id")
-    assert kept == [(["press"], []), (["b", "press"], []), (["b", "c", "press"], [])]
+    place(bench.installation, [Order(), Order(engines=["c", "a"]), Order(engines=["a", "c"], exclude=["c"])])
+    kept = bench.rows("select pinned, excluded, capabilities from jobs order by id")
+    assert kept == [([], [], []), (["a", "c"], [], []), (["a", "c"], ["c"], [])]
     with pytest.raises(UnknownName, match="unknown engine 'zzz'"):
         place(bench.installation, [Order(engines=["zzz"])])
 

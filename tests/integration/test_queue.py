@@ -35,7 +35,7 @@ def bench(open_bench: Callable[..., Bench]) -> Bench:
 def test_groups_and_counts_add_up(bench: Bench) -> None:
     """Held, waiting and backing off make the queued; groups make all that are due, each with its first job."""
     jobs = bench.enqueue(5)
-    bench.enqueue(2, exclude=("l", "p"), priority=3)
+    bench.enqueue(2, exclude=("l", "p"), priority=3, anyway=True)
     route(bench.installation, "main")
     (away,) = bench.enqueue(1)
     query(bench.url, f"update jobs set not_before = now() + interval '1 h' where id = {away}")
@@ -81,7 +81,7 @@ def test_pages_hold_each_job_once_under_every_filter(bench: Bench) -> None:
     new_project(bench.installation, "other")
     for priority in (0, 5, -2, 5, 0):
         bench.enqueue(3, priority=priority)
-        bench.enqueue(2, priority=priority, project="other", exclude=("l", "p"))
+        bench.enqueue(2, priority=priority, project="other", exclude=("l", "p"), anyway=True)
     route(bench.installation, "main")
     order = [row[0] for row in bench.rows("select id from jobs where state = 'queued' order by priority desc, id")]
 

@@ -76,15 +76,23 @@ def test_the_first_reason_that_applies_is_given(world: World, requirement: Requi
 
 @given(worlds(), requirements)
 def test_avoidance_is_waived_only_for_a_tier_it_would_empty(world: World, requirement: Requirement) -> None:
-    """A waived candidate is an avoided one of a tier in which every live engine is avoided; none else is marked."""
+    """A waived candidate was handed off from, or is of a tier in which every live engine is avoided; none else is."""
     for each in world.survey(requirement).assessments:
-        live = [
-            engine
-            for engine in world.engines
-            if engine.tier is each.engine.tier and oracles.exclusion(engine, requirement) is None
-        ]
-        emptied = all(engine.name in requirement.avoided for engine in live)
-        assert each.waived == (each.engine in live and emptied)
+        assert each.waived == oracles.is_waived(each.engine, requirement, world.engines)
+
+
+@given(ruled_worlds(), requirements)
+def test_a_handoff_is_waived_only_when_no_other_engine_may_serve(world: World, requirement: Requirement) -> None:
+    """An engine the job was handed off from is a candidate exactly when no other is left, by the project's rules."""
+    may_pay = world.policy(requirement.project).fallback is not Fallback.NEVER
+    left, waived = oracles.beyond_handoff(requirement, world.engines, may_pay=may_pay)
+    again = [each for each in left if each.name in requirement.handed_off]
+    assert bool(again) == waived
+    surveyed = world.survey(requirement)
+    for each in surveyed.assessments:
+        assert each.waived == oracles.is_waived(each.engine, requirement, world.engines, may_pay=may_pay)
+        if each.engine.name in requirement.handed_off and not waived:
+            assert not each.is_candidate
 
 
 @given(worlds(), batches())
@@ -204,7 +212,8 @@ def test_paid_exceptions_keep_to_their_projects_rules(world: World, requests: li
         if not isinstance(decision, Assign):
             continue
         asked, policy = decision.request.requirement, world.policies[decision.request.requirement.project]
-        local, _ = oracles.candidates(asked, before.engines, Tier.LOCAL)
+        may_pay = policy.fallback is not Fallback.NEVER
+        local, _ = oracles.candidates(asked, before.engines, Tier.LOCAL, may_pay=may_pay)
         free = [engine for engine in local if oracles.free_slots(engine, before.usage) > 0]
         assert decision.counted == (
             decision.why is Why.OVERFLOW or (decision.why is Why.FALLBACK and policy.fallback is Fallback.COUNT)

@@ -33,6 +33,7 @@ jobs = st.builds(
     refunds=st.integers(0, 5),
     handoffs=st.integers(0, 3),
     avoided=st.frozensets(st.sampled_from(["e0", "e1", "e2"])),
+    handed_off=st.frozensets(st.sampled_from(["e0", "e1", "e2"])),
     cancel_requested=st.booleans(),
 )
 ENDS = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
@@ -47,6 +48,7 @@ def requeued(job: Attempted, settled: Settlement) -> Attempted:
         refunds=settled.refunds,
         handoffs=settled.handoffs,
         avoided=settled.avoided,
+        handed_off=settled.handed_off,
     )
 
 
@@ -100,15 +102,28 @@ def test_a_withdrawn_grant_is_as_if_it_had_not_been_made(job: Attempted, reason:
         return
     assert settled.job_state is JobState.QUEUED
     assert (settled.attempts, settled.refunds, settled.handoffs) == (job.attempt - 1, job.refunds, job.handoffs)
-    assert (settled.avoided, settled.delay_ms, settled.reason) == (job.avoided, 0, reason)
+    assert (settled.avoided, settled.handed_off) == (job.avoided, job.handed_off)
+    assert (settled.delay_ms, settled.reason) == (0, reason)
 
 
 @given(jobs, failures)
 def test_a_retry_likes_its_engine_unless_the_effort_rises(job: Attempted, failure: Failure) -> None:
-    """A counted retry either has affinity to the engine it ran on or, on a rise, avoids it; never both."""
+    """A counted retry has affinity to the engine it ran on, unless that handed it off or the effort rose."""
     settled = settle(replace(job, cancel_requested=False), failure, backoff_ms=1000)
     if settled.job_state is JobState.QUEUED and settled.attempts == job.attempt:
         rose = settled.effort > max(job.effort, [1, 1, 2, 2, 3][min(job.attempt, 5) - 1])
-        assert settled.affinity == (None if rose else job.engine)
-        assert not rose or job.engine in settled.avoided
-        assert settled.avoided <= job.avoided | {job.engine}
+        back = failure.failure_class is FailureClass.HANDOFF
+        assert settled.affinity == (None if rose or back else job.engine)
+        assert settled.avoided == ({job.engine} if rose else frozenset())
+        assert settled.handed_off == (job.handed_off | {job.engine} if back else job.handed_off)
+
+
+@given(jobs, failures)
+def test_only_a_handoff_is_free_and_only_once_an_engine(job: Attempted, failure: Failure) -> None:
+    """Three a job, each by another engine; what was handed off stays so until the job ends."""
+    settled = settle(replace(job, cancel_requested=False), failure, backoff_ms=1000)
+    assert settled.handed_off >= job.handed_off
+    free = settled.handoffs > job.handoffs
+    back = failure.failure_class is FailureClass.HANDOFF
+    assert free == (back and job.handoffs < 3 and job.engine not in job.handed_off)
+    assert back == (job.engine in settled.handed_off - job.handed_off or (back and job.engine in job.handed_off))

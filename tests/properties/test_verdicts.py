@@ -76,7 +76,9 @@ def test_verdicts_are_what_the_domain_acted_on(found: list[tuple[Question, Decis
         request, world = question.request, question.world
         judged = verdicts(question, answer)
         engines, requirement = world.engines, request.requirement
-        candidates = {each.name for tier in Tier for each in oracles.candidates(requirement, engines, tier)[0]}
+        may_pay = world.policy(requirement.project).fallback is not Fallback.NEVER
+        by_tier = [oracles.candidates(requirement, engines, tier, may_pay=may_pay)[0] for tier in Tier]
+        candidates = {each.name for found in by_tier for each in found}
         assert _names(judged, Verdict.EXCLUDED) == {each.name for each in engines} - candidates
         unfree = {each.name for each in engines if oracles.free_slots(each, world.usage) == 0}
         assert _names(judged, Verdict.FULL) == candidates & unfree

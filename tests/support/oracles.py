@@ -64,7 +64,7 @@ def harmonic(members: int) -> Fraction:
 
 
 def exclusion(engine: EngineFacts, requirement: Requirement) -> str | None:
-    """The first reason, in the documented order, why an engine is gone; avoidance aside."""
+    """The first reason, in the documented order, why an engine is gone; avoidance and handoffs aside."""
     sick = engine.phase is Phase.CLOSED and engine.failure >= WHOLE
     reasons = {
         "disabled": not engine.enabled,
@@ -73,17 +73,45 @@ def exclusion(engine: EngineFacts, requirement: Requirement) -> str | None:
         "login_stale": not engine.login_ok,
         "circuit_open": engine.phase is Phase.OPEN,
         "excluded_by_job": engine.name in requirement.excluded,
-        "missing_capability": bool(requirement.capabilities - engine.capabilities),
+        "not_pinned": requirement.pinned != frozenset() and engine.name not in requirement.pinned,
+        "no_workspace": requirement.workspace is not None and engine.name not in requirement.workspace,
+        "missing_capability": bool(requirement.capabilities - engine.capabilities)
+        or (engine.calls_only and "routed-tasks" not in requirement.capabilities),
         "no_weight": sick or engine.weight == 0,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def candidates(requirement: Requirement, engines: Sequence[EngineFacts], tier: Tier) -> tuple[list[EngineFacts], bool]:
+def beyond_handoff(
+    requirement: Requirement, engines: Sequence[EngineFacts], *, may_pay: bool = True
+) -> tuple[list[EngineFacts], bool]:
+    """What handoffs leave of the live engines of all tiers, and whether they had to be waived.
+
+    `may_pay` is False where the rules keep paid engines from jobs that no local engine can serve.
+    """
+    live = [engine for engine in engines if exclusion(engine, requirement) is None]
+    untried = [engine for engine in live if engine.name not in requirement.handed_off]
+    owned = any(engine.tier is Tier.LOCAL for engine in engines)
+    usable = [engine for engine in untried if engine.tier is Tier.LOCAL or may_pay or not owned]
+    return (untried, False) if usable else (live, len(untried) < len(live))
+
+
+def candidates(
+    requirement: Requirement, engines: Sequence[EngineFacts], tier: Tier, *, may_pay: bool = True
+) -> tuple[list[EngineFacts], bool]:
     """A tier's candidates, and whether avoidance was waived to keep it from being empty."""
-    live = [engine for engine in engines if engine.tier is tier and exclusion(engine, requirement) is None]
+    live = [engine for engine in beyond_handoff(requirement, engines, may_pay=may_pay)[0] if engine.tier is tier]
     kept = [engine for engine in live if engine.name not in requirement.avoided]
     return (kept, False) if kept else (live, bool(live))
+
+
+def is_waived(
+    engine: EngineFacts, requirement: Requirement, engines: Sequence[EngineFacts], *, may_pay: bool = True
+) -> bool:
+    """Whether an engine is a candidate only because an exclusion by a rise or by a handoff was waived."""
+    found, risen = candidates(requirement, engines, engine.tier, may_pay=may_pay)
+    back = engine.name in requirement.handed_off
+    return engine in found and (back or (risen and engine.name in requirement.avoided))
 
 
 def preferred(requirement: Requirement, engines: Sequence[EngineFacts]) -> tuple[list[EngineFacts], bool]:

@@ -38,6 +38,7 @@ class Job:
     refunds: int = 0
     handoffs: int = 0
     avoided: frozenset[str] = frozenset()
+    handed_off: frozenset[str] = frozenset()
     affinity: str | None = None
     held_at: int | None = None
     told: tuple[str, str] | None = None

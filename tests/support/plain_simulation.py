@@ -198,6 +198,7 @@ class PlainSimulation:
             job.refunds,
             job.handoffs,
             job.avoided,
+            job.handed_off,
             job.affinity,
         )
         backoff = self.keys.retry_backoff_seconds * 1000
@@ -210,6 +211,7 @@ class PlainSimulation:
             return
         job.is_queued, job.told = True, None
         job.refunds, job.handoffs, job.avoided = settled.refunds, settled.handoffs, settled.avoided
+        job.handed_off = settled.handed_off
         job.affinity, job.effort, job.attempts = settled.affinity, settled.effort, settled.attempts
         job.due = self.now + settled.delay_ms
         if settled.attempts == run.attempt:
@@ -263,9 +265,8 @@ class PlainSimulation:
 
     def _answer(self, job: Job, modes: dict[str, Mode]) -> Decision:
         arrival = job.arrival
-        requirement = Requirement(
-            "main", arrival.project, job.effort, arrival.requires, arrival.exclude, job.avoided, job.affinity
-        )
+        asked = ("main", arrival.project, job.effort, arrival.requires, arrival.exclude, job.avoided, job.affinity)
+        requirement = Requirement(*asked, handed_off=job.handed_off)
         waited = 0 if job.held_at is None else self.now - job.held_at
         session = conversation(arrival.project, arrival.session)
         return decide(Request(job.number, job.attempts + 1, requirement, waited, session), self._world(modes))

@@ -39,6 +39,7 @@ FLAGS = {
     "staffed": False,
     "busy": True,
     "demoted": True,
+    "calls_only": True,
 }
 # Most engines are sound, most requirements plain: a decision is a choice only where several engines are free.
 FLAWS: list[tuple[str, ...]] = [*[()] * 160, *combinations(FLAGS, 1), *combinations(FLAGS, 2)]
@@ -64,6 +65,11 @@ requirements = st.builds(
     excluded=few_names,
     avoided=few_names,
     affinity=st.none() | st.sampled_from(NAMES),
+    handed_off=few_names,
+    pinned=few_names,
+    workspace=st.sampled_from([None, None, None, None, None, 1]).flatmap(
+        lambda some: st.none() if some is None else st.integers(0, 2 ** len(NAMES) - 1).map(_chosen)
+    ),
 )
 waits = st.sampled_from([0, 0, 999, 1000, 700_000])
 sessions = st.none() | st.sampled_from(["p/s", "p/t"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.worlds import plain_engine, plain_request
 from vibey.domain.assessment import Exclusion
 from vibey.domain.decide import Assign, Decision, Request, Wait, World, decide, decide_all
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
-from vibey.domain.offer import WaitReason, Why
+from vibey.domain.offer import Fallback, Policy, WaitReason, Why
 from vibey.domain.pool import default_pool
 
 
@@ -92,6 +94,8 @@ def test_nothing_eligible_is_a_state_with_a_reason() -> None:
         ({"conformant": False, "login_ok": False}, Exclusion.CONFORMANCE_FAILED),
         ({"login_ok": False, "phase": Phase.OPEN}, Exclusion.LOGIN_STALE),
         ({"phase": Phase.OPEN, "weight": 0}, Exclusion.CIRCUIT_OPEN),
+        ({"name": "x", "weight": 0}, Exclusion.NOT_PINNED),
+        ({"name": "e7", "capabilities": frozenset[str]()}, Exclusion.NO_WORKSPACE),
         ({"weight": 0, "capabilities": frozenset[str]()}, Exclusion.MISSING_CAPABILITY),
         ({"weight": 0}, Exclusion.NO_WEIGHT),
         ({"failure": 1_000_000}, Exclusion.NO_WEIGHT),
@@ -100,7 +104,9 @@ def test_nothing_eligible_is_a_state_with_a_reason() -> None:
 def test_the_earlier_reason_is_given(changes: dict[str, object], reason: Exclusion) -> None:
     """Of two reasons the one earlier in the fixed order."""
     facts = {"capabilities": frozenset({"web"})} | changes
-    request = plain_request(capabilities=frozenset({"web"}))
+    request = plain_request(
+        capabilities=frozenset({"web"}), pinned=frozenset({"e0", "e7"}), workspace=frozenset({"e0", "x"})
+    )
     world = fleet(plain_engine(0, **facts))
     assert [each.exclusion for each in world.survey(request.requirement).assessments] == [reason]
 
@@ -115,6 +121,39 @@ def test_avoidance_is_kept_while_the_tier_has_another_and_waived_when_not() -> N
     assert isinstance(alone, Assign)
     assert (kept.engine.name, kept.waived) == ("e2", False)
     assert (alone.engine.name, alone.waived) == ("e0", True)
+
+
+def test_a_handoff_leads_to_another_tier_and_back_only_when_nobody_is_left() -> None:
+    """The local engine that gave the job back stays out while a paid one may serve: that is a fallback."""
+    request = plain_request(handed_off=frozenset({"e0"}))
+    away = decide(request, fleet(LOCAL, PAID))
+    assert isinstance(away, Assign)
+    assert (away.engine.name, away.why, away.waived) == ("e1", Why.FALLBACK, False)
+    alone = decide(request, fleet(LOCAL, replace(PAID, phase=Phase.OPEN)))
+    assert isinstance(alone, Assign)
+    assert (alone.engine.name, alone.why, alone.waived) == ("e0", Why.ASSIGN, True)
+    full = decide(request, fleet(LOCAL, PAID, usage=Usage({"e1": 2})))
+    assert reason_of(full) is WaitReason.SLOTS_FULL
+
+
+def test_a_handoff_is_waived_where_no_paid_engine_may_follow() -> None:
+    """With paid_fallback = "never" a paid engine is none that is left: the job would wait for ever."""
+    request = plain_request(handed_off=frozenset({"e0"}))
+    world = replace(fleet(LOCAL, PAID), policies={"p": Policy(fallback=Fallback.NEVER)})
+    back = decide(request, world)
+    assert isinstance(back, Assign)
+    assert (back.engine.name, back.waived) == ("e0", True)
+    only_paid = replace(fleet(replace(PAID, name="e0"), PAID), policies=world.policies)
+    other = decide(request, only_paid)
+    assert isinstance(other, Assign)
+    assert (other.engine.name, other.waived) == ("e1", False)
+
+
+def test_an_engine_for_celery_tasks_alone_takes_nothing_else() -> None:
+    """By what it can do, whenever it was configured; a call of a task it takes."""
+    press = plain_engine(0, capabilities=frozenset({"routed-tasks", "routed-tasks-only"}), calls_only=True)
+    assert reason_of(decide(plain_request(), fleet(press))) is WaitReason.NO_ELIGIBLE_ENGINE
+    assert engine_of(decide(plain_request(capabilities=frozenset({"routed-tasks"})), fleet(press))) == "e0"
 
 
 def test_the_job_s_own_exclusion_is_never_waived() -> None:

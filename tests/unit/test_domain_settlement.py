@@ -114,18 +114,26 @@ def test_the_sixth_refusal_of_an_attempt_counts(failure: Failure) -> None:
 
 
 def test_a_handoff_is_refunded_and_its_engine_avoided() -> None:
-    """Due at once elsewhere; three a job, and refunds are not touched."""
-    again = settled(HANDOFF, attempt=3, refunds=2, handoffs=2)
+    """Due at once elsewhere; three a job, and refunds are not touched; what a rise avoids stays avoided."""
+    again = settled(HANDOFF, attempt=3, refunds=2, handoffs=2, handed_off=frozenset({"e8"}))
     assert (again.job_state, again.attempts, again.refunds, again.handoffs) == (JobState.QUEUED, 2, 2, 3)
     assert (again.affinity, again.delay_ms) == (None, 0)
-    assert again.avoided == {"e0", "e9"}
+    assert (again.avoided, again.handed_off) == ({"e9"}, {"e0", "e8"})
+
+
+def test_a_second_handoff_by_the_same_engine_counts() -> None:
+    """It had the job again only because no other engine was left: retried after a pause, with no liking for it."""
+    again = settled(HANDOFF, handoffs=1, handed_off=frozenset({"e0"}))
+    assert (again.job_state, again.attempts, again.handoffs) == (JobState.QUEUED, 1, 1)
+    assert (again.affinity, again.handed_off) == (None, {"e0"})
+    assert settled(HANDOFF, handoffs=1, handed_off=frozenset({"e0"}), attempt=7).job_state is JobState.FAILED
 
 
 def test_the_fourth_handoff_counts() -> None:
-    """Spent allowance: retried as any failure, and engines handed off from stay avoided."""
+    """Spent allowance: retried as any failure, and the engine is excluded as those before it."""
     counted = settled(HANDOFF, handoffs=3)
     assert (counted.job_state, counted.attempts, counted.handoffs) == (JobState.QUEUED, 1, 3)
-    assert counted.avoided == JOB.avoided
+    assert (counted.avoided, counted.handed_off, counted.affinity) == (frozenset(), {"e0"}, None)
     assert settled(HANDOFF, handoffs=3, attempt=7).job_state is JobState.FAILED
 
 
@@ -178,11 +186,12 @@ def test_effort_climbs_the_ladder_and_a_rise_leaves_the_engine(attempt: int, eff
     assert again.affinity == (None if rose else "e0")
 
 
-def test_what_handoffs_avoid_outlives_retries() -> None:
-    """An engine avoided by a handoff stays so; one avoided by a rise is given another chance at the next attempt."""
-    assert settled(COUNTED[0], handoffs=1).avoided == {"e9"}
-    assert settled(COUNTED[0], handoffs=1, attempt=2).avoided == {"e0", "e9"}
-    assert settled(COUNTED[0]).avoided == frozenset()
+def test_what_handoffs_exclude_outlives_retries() -> None:
+    """An engine excluded by a handoff stays so; one avoided by a rise is given another chance at the next attempt."""
+    again = settled(COUNTED[0], handoffs=1, handed_off=frozenset({"e8"}))
+    assert (again.avoided, again.handed_off) == (frozenset(), {"e8"})
+    risen = settled(COUNTED[0], handoffs=1, handed_off=frozenset({"e8"}), attempt=2)
+    assert (risen.avoided, risen.handed_off) == ({"e0"}, {"e8"})
 
 
 def test_a_job_s_own_effort_is_the_floor() -> None:

@@ -100,6 +100,11 @@ def test_each_part_of_a_requirement_makes_a_group_of_its_own() -> None:
         replace(plain, excluded=names),
         replace(plain, avoided=names),
         replace(plain, excluded=names, avoided=names),
+        replace(plain, handed_off=names),
+        replace(plain, pinned=names),
+        replace(plain, workspace=names),
+        replace(plain, workspace=frozenset[str]()),
+        replace(plain, pinned=names, workspace=names),
     ]
     assert len({variant.key for variant in variants}) == len(variants)
 

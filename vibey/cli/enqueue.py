@@ -38,13 +38,14 @@ LARGE_BYTES = 1_000_000
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
 @click.option("--effort", default="low", show_default=True, help="trivial, low, standard, high, max or ultra.")
 @click.option("--require", "capabilities", multiple=True, help="A capability its engine must have; repeatable.")
-@click.option("--engine", "engines", multiple=True, help="An engine that may run it, and no other; repeatable.")
+@click.option("--engine", "engines", multiple=True, help="An engine that may run it, and no other, ever; repeatable.")
 @click.option("--exclude", multiple=True, help="An engine that must not run it; repeatable.")
 @click.option("--session", "session_key", help="Jobs of one session like the engine that holds it warm.")
 @click.option("--key", "idempotency_key", help="Idempotency key: a second job with it is the first one.")
 @click.option("--deadline", callback=seconds, metavar="TIME", help="Fail it unless it has ended by then: 90s, 15m, 2h.")
 @click.option("--delay", callback=seconds, metavar="TIME", help="Let it become due only after that time.")
 @click.option("--max-attempts", type=int, help="Attempts before it has failed; default: as configured.")
+@click.option("--anyway", is_flag=True, help="Enqueue it even if no configured engine can ever serve it.")
 @click.option("--batch", type=click.File("rb"), help="A file with a job a line, as JSON; - for standard input.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it succeeded.")
 @json_option
@@ -53,8 +54,8 @@ def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  
     """Enqueue a job with PAYLOAD, a JSON object (default {}).
 
     A line of a batch is an object with any of the keys payload, project, pool, priority, effort, capabilities, engines,
-    exclude, session, idempotency_key, max_attempts, deadline_seconds, delay_seconds; the options stand in for what a
-    line leaves out.
+    exclude, session, idempotency_key, max_attempts, deadline_seconds, delay_seconds, anyway; the options stand in for
+    what a line leaves out.
     """
     as_json, wait, batch = values.pop("as_json"), values.pop("wait"), values.pop("batch")
     text = _payload_text(values.pop("payload"), values.pop("payload_file"))

@@ -27,6 +27,16 @@ COLUMNS = (
     Column("DETAIL", wide=True),
 )
 SHOWN_CHARACTERS = 400
+SHOWN_FACTS = (
+    "priority",
+    "capabilities",
+    "exclude",
+    "avoided",
+    "handed_off",
+    "session",
+    "idempotency_key",
+    "task_id",
+)
 
 
 @click.command(cls=Command, examples=("vibey job 17", "vibey job 17 --json"))
@@ -59,7 +69,11 @@ def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "attempt", f"{found['attempt']} of {found['max_attempts']}"
     risen = "" if found["effort_now"] == found["effort"] else f", now {found['effort_now']}"
     yield "effort", f"{found['effort']}{risen}"
-    for name in ("priority", "capabilities", "exclude", "avoided", "session", "idempotency_key", "task_id"):
+    if found["engines"]:
+        yield "engines", f"{', '.join(found['engines'])}, and no other"
+    if found["workspace_engines"] is not None:
+        yield "repository", f"in reach of {', '.join(found['workspace_engines']) or 'no engine'}"
+    for name in SHOWN_FACTS:
         value = found[name]
         if value:
             yield name.replace("_", " "), ", ".join(value) if isinstance(value, list) else value

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from vibey.domain.call import ROUTED_TASKS
 from vibey.domain.engine import EngineFacts, Phase, Tier
 from vibey.domain.weight import Factors, factors, median_price
 
@@ -29,13 +30,18 @@ class Exclusion(StrEnum):
     LOGIN_STALE = "login_stale"
     CIRCUIT_OPEN = "circuit_open"
     EXCLUDED_BY_JOB = "excluded_by_job"
+    NOT_PINNED = "not_pinned"
+    NO_WORKSPACE = "no_workspace"
     MISSING_CAPABILITY = "missing_capability"
     NO_WEIGHT = "no_weight"
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """One engine against one requirement: excluded for a reason, or a candidate; `weight` is its effective one."""
+    """One engine against one requirement: excluded for a reason, or a candidate; `weight` is its effective one.
+
+    `waived` says that it is a candidate although an earlier attempt of the job had to leave it.
+    """
 
     engine: EngineFacts
     factors: Factors
@@ -75,13 +81,27 @@ class Survey:
         return self._peers[tier]
 
 
-def survey(requirement: Requirement, engines: Sequence[EngineFacts], *, cost_aware: bool = True) -> Survey:
-    """Assess every engine; a tier that loses its last candidates by avoidance keeps them, marked waived."""
+def survey(
+    requirement: Requirement,
+    engines: Sequence[EngineFacts],
+    *,
+    cost_aware: bool = True,
+    may_fall_back: bool = True,
+) -> Survey:
+    """Assess every engine for a requirement.
+
+    Engines the job was handed off from are excluded unless no other candidate is left in any tier; a tier that then
+    loses its last candidates by avoidance keeps them. Both are marked waived. `may_fall_back` is False where the
+    project's rules keep paid engines from jobs that no local engine can serve: there they count as no other candidate
+    beside configured local ones, because the job would wait for ever.
+    """
     price = median_price(engines) if cost_aware else 0
     assessed = [_assess(engine, requirement, price) for engine in engines]
+    has_local = any(each.engine.tier is Tier.LOCAL for each in assessed)
+    if requirement.handed_off:
+        _leave_handed_off(assessed, requirement.handed_off, may_pay=may_fall_back or not has_local)
     for tier in Tier:
         _avoid(assessed, tier, requirement.avoided)
-    has_local = any(each.engine.tier is Tier.LOCAL for each in assessed)
     demoted = frozenset(each.engine.name for each in assessed if each.engine.demoted)
     local, paid = _candidates(assessed, Tier.LOCAL), _candidates(assessed, Tier.PAID)
     return Survey(tuple(assessed), local, paid, has_local, demoted)
@@ -100,11 +120,37 @@ def _exclusion(engine: EngineFacts, requirement: Requirement, weight: int) -> Ex
         (not engine.conformant, Exclusion.CONFORMANCE_FAILED),
         (not engine.login_ok, Exclusion.LOGIN_STALE),
         (engine.phase is Phase.OPEN, Exclusion.CIRCUIT_OPEN),
-        (engine.name in requirement.excluded, Exclusion.EXCLUDED_BY_JOB),
-        (not requirement.capabilities <= engine.capabilities, Exclusion.MISSING_CAPABILITY),
-        (weight == 0, Exclusion.NO_WEIGHT),
+    )
+    found = next((reason for applies, reason in rules if applies), None)
+    found = found or misfit(requirement, engine.name, engine.capabilities, calls_only=engine.calls_only)
+    return found or (Exclusion.NO_WEIGHT if weight == 0 else None)
+
+
+def misfit(requirement: Requirement, name: str, capabilities: frozenset[str], *, calls_only: bool) -> Exclusion | None:
+    """Why an engine can never serve a requirement, whatever state it is in; None when it can.
+
+    `calls_only` marks an engine that runs nothing but calls of Celery tasks.
+    """
+    workspace = requirement.workspace
+    rules = (
+        (name in requirement.excluded, Exclusion.EXCLUDED_BY_JOB),
+        (bool(requirement.pinned) and name not in requirement.pinned, Exclusion.NOT_PINNED),
+        (workspace is not None and name not in workspace, Exclusion.NO_WORKSPACE),
+        (not requirement.capabilities <= capabilities, Exclusion.MISSING_CAPABILITY),
+        (calls_only and ROUTED_TASKS not in requirement.capabilities, Exclusion.MISSING_CAPABILITY),
     )
     return next((reason for applies, reason in rules if applies), None)
+
+
+def _leave_handed_off(assessed: list[Assessment], handed_off: frozenset[str], *, may_pay: bool) -> None:
+    """Exclude the engines the job was handed off from, or waive that when no other candidate is left."""
+    live = [i for i, each in enumerate(assessed) if each.is_candidate]
+    left = [i for i in live if assessed[i].engine.name in handed_off]
+    others = [i for i in live if assessed[i].engine.name not in handed_off]
+    waive = not any(may_pay or assessed[i].engine.tier is Tier.LOCAL for i in others)
+    for index in left:
+        exclusion = None if waive else Exclusion.EXCLUDED_BY_JOB
+        assessed[index] = replace(assessed[index], exclusion=exclusion, waived=waive)
 
 
 def _avoid(assessed: list[Assessment], tier: Tier, avoided: frozenset[str]) -> None:

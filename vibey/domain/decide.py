@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.assessment import Survey, survey
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
-from vibey.domain.offer import Barred, Held, Load, Offer, Policy, WaitReason, Why, free, offer
+from vibey.domain.offer import Barred, Fallback, Held, Load, Offer, Policy, WaitReason, Why, free, offer
 from vibey.domain.selection import CreditKey, Field, Selection, Session, SessionKey, Step, Turn, select, within_reach
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class World:
 
     def survey(self, requirement: Requirement) -> Survey:
         """Assess the fleet for a requirement; stays valid while only usage and credits move."""
-        return survey(requirement, self.engines, cost_aware=self.cost_aware)
+        may_fall_back = self.policy(requirement.project).fallback is not Fallback.NEVER
+        return survey(requirement, self.engines, cost_aware=self.cost_aware, may_fall_back=may_fall_back)
 
     def after(self, decision: Decision) -> World:
         """The world once this decision has been carried out; a wait changes nothing."""

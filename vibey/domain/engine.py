@@ -36,7 +36,8 @@ class EngineFacts:
     `weight` and `failure` are millionths, `price` is micro-dollars for a million tokens in and out together
     (0: free or unknown). `failure` is the account's failure average, already decayed to the snapshot's instant.
     `staffed` says a live worker serves it; `busy` that its server answered so within the last poll; `demoted` that
-    its quota is nearly spent, so that others should be taken first.
+    its quota is nearly spent, so that others should be taken first; `calls_only` that it runs nothing but calls of
+    Celery tasks.
     """
 
     name: str
@@ -57,6 +58,7 @@ class EngineFacts:
     staffed: bool = True
     busy: bool = False
     demoted: bool = False
+    calls_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,19 @@ class UnknownName(Refused):
         super().__init__(f"unknown {kind} {_shown(name)}", hint)
 
 
+class Unservable(Refused):
+    """A job that no configured engine could ever serve; `missing` says why not, for each engine.
+
+    `number` is its place in the batch it came in, from 0.
+    """
+
+    def __init__(self, missing: str, where: str = "") -> None:
+        self.missing = missing
+        self.number = 0
+        what = f"{where}no configured engine can ever serve this job: {missing}"
+        super().__init__(what, "change what it asks for, configure such an engine, or enqueue it with --anyway")
+
+
 class Removed(UnknownName):
     """A job that is older than the record: `before` is when those that are removed had ended, as text."""
 

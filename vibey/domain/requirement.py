@@ -20,8 +20,12 @@ def conversation(project: str, session: str | None) -> str | None:
 class Requirement:
     """The question put to every engine.
 
-    `excluded` is the job's own word and absolute. `avoided` comes from a rise of effort or a handoff and is
-    waived for a tier it would leave empty. `affinity` is the engine that served the previous attempt.
+    `excluded` is the job's own word and absolute. `pinned` names the only engines that may run it, configured or not;
+    empty: any may. `workspace` names the engines that can work in the repository the job names; None: it names none.
+
+    `avoided` comes from a rise of effort and is waived for a tier it would leave empty. `handed_off` names engines that
+    wound down and gave the job back; it is waived only when no other engine is left. (Decisions recorded before the two
+    were told apart have both in `avoided`.) `affinity` is the engine that served the previous attempt.
     """
 
     pool: str
@@ -31,6 +35,19 @@ class Requirement:
     excluded: frozenset[str] = frozenset()
     avoided: frozenset[str] = frozenset()
     affinity: str | None = None
+    handed_off: frozenset[str] = frozenset()
+    pinned: frozenset[str] = frozenset()
+    workspace: frozenset[str] | None = None
+
+    @property
+    def later_parts(self) -> dict[str, list[str]]:
+        """The parts that came after the first release, without those that are empty.
+
+        Digests and snapshots name only these, so a requirement without them keeps its key and its recorded form.
+        """
+        parts = {"handed_off": sorted(self.handed_off), "pinned": sorted(self.pinned)}
+        named = {name: engines for name, engines in parts.items() if engines}
+        return named if self.workspace is None else named | {"workspace": sorted(self.workspace)}
 
     @property
     def key(self) -> int:
@@ -40,15 +57,15 @@ class Requirement:
         things. So is the session, which is no part of a requirement at all: a group for each would make the queue as
         wide as it is deep.
         """
-        text = dumps(
-            [
-                self.pool,
-                self.project,
-                int(self.effort),
-                sorted(self.capabilities),
-                sorted(self.excluded),
-                sorted(self.avoided),
-            ],
-            separators=(",", ":"),
-        )
+        parts: list[object] = [
+            self.pool,
+            self.project,
+            int(self.effort),
+            sorted(self.capabilities),
+            sorted(self.excluded),
+            sorted(self.avoided),
+        ]
+        if later := self.later_parts:
+            parts.append(later)
+        text = dumps(parts, separators=(",", ":"))
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)

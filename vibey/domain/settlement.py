@@ -9,7 +9,8 @@
 | CAPACITY: window, credits, login | requeued at once | refunded, at most 5 times a job and attempt | circuit: refused |
 | CAPACITY: busy | requeued at once | refunded, as above | the engine counts as full for a poll |
 | VIBEY, our own fault | retried after backoff | counted | nobody |
-| HANDOFF, wound down and saved its state | requeued at once, that engine avoided | refunded, at most 3 a job | nobody |
+| HANDOFF, wound down and saved its state | requeued at once, engine excluded | refunded, at most 3 a job | nobody |
+| HANDOFF beyond those, or a second one by one engine | retried after backoff, engine excluded | counted | nobody |
 | MISCONFIGURED | requeued at once | refunded, as capacity | the engine is gone until `doctor` is good |
 | deadline reached while running | failed | counted | nobody |
 | lost: lease expired after the start | retried after backoff | counted | nobody |
@@ -33,6 +34,7 @@ from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Outcome, S
 
 if TYPE_CHECKING:
     from vibey.domain.circuit import Circuit
+    from vibey.domain.requirement import Requirement
 
 REFUNDS_PER_ATTEMPT = 5
 HANDOFFS_PER_JOB = 3
@@ -73,8 +75,14 @@ class Attempted:
     refunds: int = 0
     handoffs: int = 0
     avoided: frozenset[str] = frozenset()
+    handed_off: frozenset[str] = frozenset()
     affinity: str | None = None
     cancel_requested: bool = False
+
+    @property
+    def may_hand_off(self) -> bool:
+        """Whether a handoff now is free: one of few, and by an engine the job had not been handed off from."""
+        return self.handoffs < HANDOFFS_PER_JOB and self.engine not in self.handed_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +99,16 @@ class Settlement:
     refunds: int
     handoffs: int
     avoided: frozenset[str]
+    handed_off: frozenset[str]
     affinity: str | None
     effort: Effort
     delay_ms: int = 0
     reason: str = ""
     release: bool = False
+
+    def requirement(self, before: Requirement) -> Requirement:
+        """What the job asks from now on; `before` is what it asked for the run that was settled."""
+        return replace(before, effort=self.effort, avoided=self.avoided, handed_off=self.handed_off)
 
 
 def settle(job: Attempted, outcome: Outcome, *, backoff_ms: int, early: bool = False) -> Settlement:
@@ -108,8 +121,11 @@ def settle(job: Attempted, outcome: Outcome, *, backoff_ms: int, early: bool = F
 
 def _failed(job: Attempted, outcome: Failure, backoff_ms: int, *, early: bool) -> Settlement:
     reason = f"{outcome.failure_class.value}: {outcome.detail}"
-    if outcome.failure_class is FailureClass.HANDOFF and job.handoffs < HANDOFFS_PER_JOB:
-        return _handed_off(job, reason)
+    if outcome.failure_class is FailureClass.HANDOFF:
+        left = replace(job, handed_off=job.handed_off | {job.engine})
+        if job.may_hand_off:
+            return _handed_off(left, reason)
+        return replace(_retried(left, RunState.FAILED, reason, backoff_ms), affinity=None)
     if early and outcome.failure_class is FailureClass.CAPACITY:
         return _again(job, RunState.FAILED, job.attempt - 1, reason, refunds=job.refunds)
     if outcome.final:
@@ -186,7 +202,9 @@ def is_misconfigured(outcome: Outcome) -> bool:
 
 
 def _ended(job: Attempted, run: RunState, state: JobState, reason: str) -> Settlement:
-    return Settlement(run, state, job.attempt, job.refunds, job.handoffs, job.avoided, None, job.effort, reason=reason)
+    return Settlement(
+        run, state, job.attempt, job.refunds, job.handoffs, job.avoided, job.handed_off, None, job.effort, reason=reason
+    )
 
 
 def _retried(job: Attempted, run: RunState, reason: str, backoff_ms: int) -> Settlement:
@@ -195,14 +213,14 @@ def _retried(job: Attempted, run: RunState, reason: str, backoff_ms: int) -> Set
     following = job.attempt + 1
     effort = effort_of(following, job.effort)
     forced = rises(following, job.effort)
-    kept = job.avoided if job.handoffs else frozenset[str]()
     return Settlement(
         run,
         JobState.QUEUED,
         attempts=job.attempt,
         refunds=0,
         handoffs=job.handoffs,
-        avoided=kept | {job.engine} if forced else kept,
+        avoided=frozenset({job.engine} if forced else ()),
+        handed_off=job.handed_off,
         affinity=None if forced else job.engine,
         effort=effort,
         delay_ms=delay_ms(job.job_id, job.attempt, backoff_ms),
@@ -213,12 +231,20 @@ def _retried(job: Attempted, run: RunState, reason: str, backoff_ms: int) -> Set
 def _again(job: Attempted, run: RunState, attempts: int, reason: str, *, refunds: int) -> Settlement:
     effort = effort_of(attempts + 1, job.effort)
     return Settlement(
-        run, JobState.QUEUED, attempts, refunds, job.handoffs, job.avoided, job.affinity, effort, reason=reason
+        run,
+        JobState.QUEUED,
+        attempts,
+        refunds,
+        job.handoffs,
+        job.avoided,
+        job.handed_off,
+        job.affinity,
+        effort,
+        reason=reason,
     )
 
 
 def _handed_off(job: Attempted, reason: str) -> Settlement:
-    avoided = job.avoided | {job.engine}
     effort = effort_of(job.attempt, job.effort)
     return Settlement(
         RunState.FAILED,
@@ -226,7 +252,8 @@ def _handed_off(job: Attempted, reason: str) -> Settlement:
         job.attempt - 1,
         job.refunds,
         job.handoffs + 1,
-        avoided,
+        job.avoided,
+        job.handed_off,
         None,
         effort,
         reason=reason,

@@ -56,7 +56,7 @@ def world_of(value: Mapping[str, Any]) -> World:
 
 
 def requirement_json(requirement: Requirement) -> dict[str, Any]:
-    """A requirement as JSON values; what is empty is left out."""
+    """A requirement as JSON values; what is empty is left out, but for a workspace that no engine has."""
     value = {
         "pool": requirement.pool,
         "project": requirement.project,
@@ -66,7 +66,7 @@ def requirement_json(requirement: Requirement) -> dict[str, Any]:
         "avoided": sorted(requirement.avoided),
         "affinity": requirement.affinity,
     }
-    return {key: item for key, item in value.items() if item}
+    return {key: item for key, item in value.items() if item} | requirement.later_parts
 
 
 def requirement_of(value: Mapping[str, Any]) -> Requirement:
@@ -79,6 +79,9 @@ def requirement_of(value: Mapping[str, Any]) -> Requirement:
         excluded=frozenset(value.get("excluded", ())),
         avoided=frozenset(value.get("avoided", ())),
         affinity=value.get("affinity"),
+        handed_off=frozenset(value.get("handed_off", ())),
+        pinned=frozenset(value.get("pinned", ())),
+        workspace=frozenset(value["workspace"]) if "workspace" in value else None,
     )
 
 
@@ -153,6 +156,7 @@ def _engine_json(engine: EngineFacts, usage: Usage) -> dict[str, Any]:
         "price": engine.price,
         "busy": engine.busy,
         "demoted": engine.demoted,
+        "calls_only": engine.calls_only,
         "capabilities": sorted(engine.capabilities),
         "efforts": [int(level) for level in engine.efforts],
     }
@@ -179,6 +183,7 @@ def _engine_of(value: Mapping[str, Any]) -> EngineFacts:
         staffed=value.get("staffed", True),
         busy=value.get("busy", False),
         demoted=value.get("demoted", False),
+        calls_only=value.get("calls_only", False),
     )
 
 

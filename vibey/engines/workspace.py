@@ -11,7 +11,8 @@ A check that fails is the work's failure. Its commits are paid for and worth a l
 `vibey/failed/<job>`, until a run of the job succeeds. An engine that fails leaves nothing behind.
 
 Whose fault what is: a payload that names what it may not have, WORK; no git here, MISCONFIGURED; no space, ENGINE,
-so that another engine may try; an engine without roots hands the job off. How a tree is made and taken home is
+so that another engine may try; an engine without roots hands the job off, should one reach it (routing knows the roots,
+see `vibey.domain.workspace`, but a configuration may have changed since). How a tree is made and taken home is
 told in `vibey.engines.tree`, what git is kept from in `vibey.engines.git`.
 """
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_line
+from vibey.domain.workspace import READS_THE_PAYLOAD, REPOSITORY
 from vibey.engines import tree, verify
 from vibey.engines.calling import DeclaredFailure
 from vibey.engines.contract import (
@@ -55,8 +57,6 @@ MIN_FREE_BYTES = 1024 * 1024 * 1024
 TREE, CONTROL = "tree", "workspace"
 _REF = re.compile(r"[\w@][\w./@{}~^+-]{0,254}")
 _AUTHOR = re.compile(r"\s*([^<>]+?)\s*<([^<>\s]+)>\s*")
-# What these make of a payload's `repo` without roots is their own affair; any other kind works in a folder.
-_READS_THE_PAYLOAD = frozenset({"command", "noop", "python"})
 
 Steps = Generator[Progress, None, Outcome]
 
@@ -73,7 +73,7 @@ class Request:
     @classmethod
     def of(cls, payload: Mapping[str, object], config: EngineConfig) -> Request:
         """The request of a payload that has a `repo`; DeclaredFailure says what is wrong with it."""
-        repo, ref, verify = payload["repo"], payload.get("ref") or "HEAD", payload.get("verify")
+        repo, ref, verify = payload[REPOSITORY], payload.get("ref") or "HEAD", payload.get("verify")
         if not isinstance(repo, str):
             raise DeclaredFailure("payload.repo is not the path of a repository")
         if not isinstance(ref, str) or not _REF.fullmatch(ref) or ".." in ref:
@@ -116,7 +116,7 @@ class Workspaced:
     def run(self, job: Job, context: Context) -> RunSteps:
         """Run the engine in a tree of the repository the job names, or as it is if the job names none."""
         config = self._config
-        if "repo" not in job.payload or (not config.workspace_roots and config.kind in _READS_THE_PAYLOAD):
+        if REPOSITORY not in job.payload or (not config.workspace_roots and config.kind in READS_THE_PAYLOAD):
             return (yield from self._engine.run(job, context))
         if not config.workspace_roots:
             words = f"engine {config.name} works in no repository: it has no workspace_roots"

@@ -45,6 +45,7 @@ class TaskWishes(TypedDict, total=False):
     exclude: Sequence[str]
     session: str | None
     max_attempts: int | None
+    anyway: bool
 
 
 class Held:

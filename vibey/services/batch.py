@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.errors import InvalidInput, Refused, UnknownName
+from vibey.domain.errors import InvalidInput, Refused, UnknownName, Unservable
 from vibey.domain.settlement import JobState
 from vibey.services.enqueue import Order, Placed, orders_of, place_in
 from vibey.store import views
@@ -77,6 +77,9 @@ def place_lines(
                 placed.extend(place_in(connection, installation, part))
             except UnknownName as error:
                 raise _named(error, part, numbers[start:]) from error
+            except Unservable as error:
+                where = f"line {numbers[start + error.number]}, nothing was enqueued: "
+                raise Unservable(error.missing, where) from error
             noted("placed", len(part))
     for pool in sorted({order.pool for order in orders}):
         installation.wake(pool)
@@ -133,7 +136,7 @@ def _named(error: UnknownName, orders: Sequence[Order], numbers: Sequence[int]) 
         names = {
             "project": (order.project,),
             "pool": (order.pool,),
-            "engine": tuple(order.exclude),
+            "engine": (*order.engines, *order.exclude),
             "capability": tuple(order.capabilities),
         }
         if error.name in names.get(error.kind, ()):

@@ -8,17 +8,17 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain import settlement
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import Refused, UnknownName
-from vibey.domain.requirement import Requirement
 from vibey.domain.settlement import JobState
 from vibey.services.absence import absent
 from vibey.services.enqueue import check_word
 from vibey.services.settle import end_row
+from vibey.services.suitability import workspace_now
 from vibey.settings import ProjectPolicy
 from vibey.store import engines, fleet, jobs, ledger, projects, runs
 from vibey.store.ledger import Event
@@ -82,14 +82,12 @@ def _retry(connection: Connection, job_id: int) -> str:
     if row.state not in {JobState.FAILED, JobState.CANCELLED}:
         raise Refused(f"job {job_id} is {row.state}", "only a failed or cancelled job can be retried")
     effort = effort_of(1, Effort(row.effort))
-    key = Requirement(
-        pool=row.pool,
-        project=row.project,
-        effort=effort,
-        capabilities=frozenset(row.capabilities),
-        excluded=frozenset(row.excluded),
-    ).key
-    jobs.RETRY.run(connection, id=job_id, effort=int(effort), key=key)
+    asked = jobs.requirement_of(row)
+    workspace = None if asked.workspace is None else workspace_now(connection, row.repo)
+    nobody = frozenset[str]()
+    anew = replace(asked, effort=effort, avoided=nobody, handed_off=nobody, workspace=workspace)
+    kept = None if workspace is None else sorted(workspace)
+    jobs.RETRY.run(connection, id=job_id, effort=int(effort), key=anew.key, workspace=kept)
     ledger.append(connection, Event.JOB_RETRIED, project=row.project_id, job=job_id)
     return str(row.pool)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.demand import Demand, lower_median
+from vibey.domain.effort import Effort
+from vibey.domain.requirement import Requirement
 from vibey.domain.turn import standing
 from vibey.services.pools import Trees
+from vibey.services.suitability import can_serve
 from vibey.store import fleet, measurements
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ LIMIT = 50_000
 
 
 class Reach:
-    """Which local engines may serve a job: those its pool reaches, with what it asks for, less those it excludes.
+    """Which local engines may serve a job: those its pool reaches that could ever serve what it asks for.
 
     Pauses, circuits and what earlier attempts avoid pass, and a measurement looks past them.
     """
@@ -27,16 +30,26 @@ class Reach:
         self._local = measurements.local_engines(connection)
         self._definitions, _ = fleet.pools(connection)
         self._pools: dict[str, frozenset[str]] = {}
-        self._known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], frozenset[str]] = {}
+        self._known: dict[tuple[object, ...], frozenset[str]] = {}
 
     def of(self, row: Row[Any]) -> frozenset[str]:
-        """The engines for a row that carries the job's `pool`, `capabilities` and `excluded`."""
-        key = (row.pool, tuple(row.capabilities), tuple(row.excluded))
+        """The engines for a row that carries the job's `pool`, and what it asks of engines."""
+        asks = (row.capabilities, row.excluded, row.pinned, row.workspace)
+        key = (row.pool, *(None if each is None else tuple(each) for each in asks))
         found = self._known.get(key)
         if found is None:
-            wanted, excluded = frozenset(row.capabilities), frozenset(row.excluded)
-            reached = self._pool(row.pool) - excluded
-            found = self._known[key] = frozenset([name for name in reached if wanted <= self._local[name]])
+            asked = Requirement(
+                row.pool,
+                row.project,
+                Effort.LOW,
+                capabilities=frozenset(row.capabilities),
+                excluded=frozenset(row.excluded),
+                pinned=frozenset(row.pinned),
+                workspace=None if row.workspace is None else frozenset(row.workspace),
+            )
+            reached = self._pool(row.pool)
+            found = frozenset([name for name in reached if can_serve(asked, name, self._local[name])])
+            self._known[key] = found
         return found
 
     def _pool(self, pool: str) -> frozenset[str]:

@@ -17,11 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vibey import tracing
-from vibey.domain.call import ROUTED_ONLY, ROUTED_TASKS, task_call_of
+from vibey.domain.call import ROUTED_TASKS, task_call_of
 from vibey.domain.effort import Effort, effort_of
-from vibey.domain.errors import InvalidInput, Refused, UnknownName
+from vibey.domain.errors import InvalidInput, Refused, UnknownName, Unservable
 from vibey.domain.requirement import Requirement
-from vibey.store import callers, fleet, jobs, projects
+from vibey.services.suitability import Candidates
+from vibey.store import callers, jobs, projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +45,10 @@ NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 class Order:
     """One job as a producer asks for it; every field is checked by `place`.
 
-    `engines`, if there are any, are the only ones that may run it: all others configured by now are excluded. A payload
-    that is the call of a Celery task (`vibey.domain.call`) needs an engine that runs such calls.
+    `engines`, if there are any, are the only ones that may run it, whatever engines there will be. A payload that is
+    the call of a Celery task (`vibey.domain.call`) needs an engine that runs such calls; one that names a repository
+    (`repo`) needs an engine whose `workspace_roots` it lies under. A job that no configured engine could ever serve is
+    refused, unless it is to be enqueued `anyway`: then it waits for one, and may name unknown engines and capabilities.
     `traceparent` is the span it belongs under, as the W3C writes it; None takes the caller's current one.
     `deadline_seconds` and `delay_seconds`, after which it is due at the earliest, count from when it is enqueued.
     """
@@ -64,6 +67,7 @@ class Order:
     deadline_seconds: float | None = None
     traceparent: str | None = None
     delay_seconds: float | None = None
+    anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,8 @@ def place_in(connection: Connection, installation: Installation, orders: Sequenc
     """Enqueue in a transaction of ours that goes on; whoever opened it wakes the router after the commit."""
     payloads = [validate(order) for order in orders]
     checked = _Checked.load(connection, installation, orders)
-    batch = [checked.job(order, payload) for order, payload in zip(orders, payloads, strict=True)]
+    given = enumerate(zip(orders, payloads, strict=True))
+    batch = [checked.job(number, order, payload) for number, (order, payload) in given]
     if not tracing.is_on():
         return _inserted(connection, batch)
     with ExitStack() as told:
@@ -163,6 +168,8 @@ def validate(order: Order) -> str:
         raise InvalidInput("effort", order.effort, f"one of {', '.join(efforts)}")
     if order.max_attempts is not None:
         _check_whole("max_attempts", order.max_attempts, 1, ATTEMPTS_LIMIT)
+    if not isinstance(order.anyway, bool):
+        raise InvalidInput("anyway", order.anyway, "true or false")
     for name in ("deadline_seconds", "delay_seconds"):
         _check_seconds(name, getattr(order, name))
     if order.traceparent is not None and tracing.taken(order.traceparent) is None:
@@ -227,41 +234,44 @@ class _Checked:
     """What orders are checked against, read once for the batch."""
 
     projects: Mapping[str, projects.Project]
-    engines: Mapping[str, frozenset[str]]
+    candidates: Candidates
     pools: frozenset[str]
     max_attempts: int
 
     @classmethod
     def load(cls, connection: Connection, installation: Installation, orders: Sequence[Order]) -> _Checked:
         names = dict.fromkeys(order.project for order in orders)
+        candidates = Candidates.load(connection)
         return cls(
             {name: projects.named(connection, name) for name in names},
-            fleet.engine_names(connection),
-            frozenset({"main", *fleet.pools(connection)[0]}),
+            candidates,
+            frozenset({"main", *candidates.pools}),
             installation.settings.engines.max_attempts,
         )
 
-    def job(self, order: Order, payload: str) -> jobs.NewJob:
+    def job(self, number: int, order: Order, payload: str) -> jobs.NewJob:
+        """The job an order asks for, checked; `number` is the order's place among those of its batch."""
         if order.pool not in self.pools:
             raise UnknownName("pool", order.pool, tuple(sorted(self.pools)))
-        for name in (*order.engines, *order.exclude):
-            if name not in self.engines:
-                raise UnknownName("engine", name, tuple(self.engines))
         call = task_call_of(order.payload)
-        if call is not None and not any(ROUTED_TASKS in self.engines[name] for name in order.engines or self.engines):
-            raise Refused(f"no engine asked for runs Celery tasks, such as {call.task}", "give one the key: app")
-        offered = frozenset[str]().union(*self.engines.values())
-        for capability in order.capabilities:
-            if capability not in offered:
-                raise UnknownName("capability", capability, tuple(sorted(offered)))
+        if not order.anyway:
+            self._require_known(order, call)
         asked = Effort.named(order.effort)
         requirement = Requirement(
             pool=order.pool,
             project=order.project,
             effort=effort_of(1, asked),
             capabilities=frozenset((*order.capabilities, *(() if call is None else (ROUTED_TASKS,)))),
-            excluded=frozenset(order.exclude) | self._others(order, call),
+            excluded=frozenset(order.exclude),
+            pinned=frozenset(order.engines),
+            workspace=self.candidates.workspace(order.payload),
         )
+        if not order.anyway:
+            try:
+                self.candidates.require_one(requirement, order.payload)
+            except Unservable as error:
+                error.number = number
+                raise
         return jobs.NewJob(
             project_id=self.projects[order.project].id,
             requirement=requirement,
@@ -277,10 +287,17 @@ class _Checked:
             task_id=None if call is None else call.id,
         )
 
-    def _others(self, order: Order, call: TaskCall | None) -> set[str]:
-        """Engines that may not run it: all but those it names, and for other jobs than calls those for calls alone."""
-        unnamed = set(self.engines).difference(order.engines or self.engines)
-        return unnamed | {name for name, words in self.engines.items() if call is None and ROUTED_ONLY in words}
+    def _require_known(self, order: Order, call: TaskCall | None) -> None:
+        engines = self.candidates.capabilities
+        for name in (*order.engines, *order.exclude):
+            if name not in engines:
+                raise UnknownName("engine", name, tuple(engines))
+        if call is not None and not any(ROUTED_TASKS in engines[name] for name in order.engines or engines):
+            raise Refused(f"no engine asked for runs Celery tasks, such as {call.task}", "give one the key: app")
+        offered = frozenset[str]().union(*engines.values())
+        for capability in order.capabilities:
+            if capability not in offered:
+                raise UnknownName("capability", capability, tuple(sorted(offered)))
 
 
 def _wake(installation: Installation, orders: Sequence[Order]) -> None:

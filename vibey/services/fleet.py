@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from vibey.engines.keys import confided
 from vibey.engines.registry import build, equipped
 from vibey.engines.stream import masked_line
 from vibey.services.asking import answers
+from vibey.services.suitability import refresh_workspace_sets
 from vibey.settings.facts import engine_facts
 from vibey.settings.values import nearest_name
 from vibey.store import ageing, engines, fleet, ledger, projects
@@ -40,7 +42,7 @@ def sync(installation: Installation) -> list[str]:
     from vibey.settings import ProjectPolicy
 
     settings = installation.settings
-    rows = [_row(facts, settings.engine[facts.name].kind) for facts in engine_facts(settings)]
+    rows = [_row(facts, settings.engine[facts.name]) for facts in engine_facts(settings)]
     pools = {name: _pool(pool) for name, pool in settings.pool.items()}
     policy = ProjectPolicy.of(settings).to_json()
 
@@ -49,6 +51,7 @@ def sync(installation: Installation) -> list[str]:
 
     def work(connection: Connection) -> list[str]:
         dropped = fleet.sync(connection, rows, pools)
+        refresh_workspace_sets(connection)
         projects.ensure(connection, DEFAULT_PROJECT, policy)
         return dropped
 
@@ -172,11 +175,11 @@ def _hear_login(connection: Connection, account: str, engine: str, *, logged_in:
         ledger.append(connection, Event.CIRCUIT_CHANGED, engine=engine, data={"account": account, "open": None})
 
 
-def _row(facts: EngineFacts, kind: str) -> dict[str, Any]:
+def _row(facts: EngineFacts, engine: EngineSettings) -> dict[str, Any]:
     return {
         "name": facts.name,
         "account": facts.account,
-        "kind": kind,
+        "kind": engine.kind,
         "tier": facts.tier.value,
         "ordinal": facts.ordinal,
         "slots": facts.slots,
@@ -185,7 +188,15 @@ def _row(facts: EngineFacts, kind: str) -> dict[str, Any]:
         "capabilities": sorted(facts.capabilities),
         "efforts": list(map(int, facts.efforts)),
         "enabled": facts.enabled,
+        "workspace_roots": folders_of(engine),
     }
+
+
+def folders_of(engine: EngineSettings) -> list[str]:
+    """An engine's workspace roots by name, and where they lead on this machine if they are links."""
+    named = map(str, engine.workspace_roots)
+    real = map(os.path.realpath, engine.workspace_roots)
+    return sorted({*named, *real})
 
 
 def _pool(pool: PoolSettings) -> dict[str, Any]:

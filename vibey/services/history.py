@@ -2,8 +2,8 @@
 
 A job runs for as long in the trace as its successful run took; on engines it did not run on, for the lower median of
 those engines' runs in the same span. Pauses become `down` and `up`, circuits that opened `fail` and `up`. Left out are
-jobs of other pools than main, jobs that were cancelled, and what is about engines and capabilities that are configured
-no more; retries for a job's own faults are not repeated.
+jobs of other pools than main, jobs that were cancelled or that no engine may run, and what is about engines and
+capabilities that are configured no more; retries for a job's own faults are not repeated.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.demand import lower_median
 from vibey.domain.effort import Effort
+from vibey.domain.workspace import Roots, engines_for
+from vibey.services.fleet import folders_of
 from vibey.services.prune import record_begins
 from vibey.store import history
 from vibey.store.views import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from vibey.services.installation import Installation
@@ -67,12 +70,17 @@ def history_of(installation: Installation, seconds: float, settings: Settings | 
     )
     told_for = settings or installation.settings
     engines, capabilities = told_for.engine, told_for.capabilities
+    roots = [Roots(name, each.kind, tuple(folders_of(each))) for name, each in engines.items()]
+    excluded = {row.id: _excluded(row, engines.keys(), roots) for row in arrivals}
     kept = [
         row
         for row in arrivals
-        if row.pool == "main" and row.state != "cancelled" and capabilities.issuperset(row.capabilities)
+        if row.pool == "main"
+        and row.state != "cancelled"
+        and capabilities.issuperset(row.capabilities)
+        and excluded[row.id] != engines.keys()
     ]
-    lines = [*_arrivals(kept, engines), *_mishaps(mishaps, engines)]
+    lines = [*_arrivals(kept, engines, excluded), *_mishaps(mishaps, engines)]
     lines.sort(key=lambda line: line["at"])
     text = tuple(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     ids = {row.id for row in kept}
@@ -85,7 +93,19 @@ def _begins(connection: Connection, seconds: float) -> datetime | None:
     return begins if begins is not None and begins > now - timedelta(seconds=seconds) else None
 
 
-def _arrivals(rows: Sequence[Row[Any]], engines: Collection[str]) -> Iterator[dict[str, Any]]:
+def _excluded(row: Row[Any], engines: AbstractSet[str], roots: Sequence[Roots]) -> set[str]:
+    """The engines that may not run a job: it excludes them, names others, or they cannot work in its repository."""
+    barred = set(row.excluded) & engines
+    if row.pinned:
+        barred |= engines - set(row.pinned)
+    if row.in_workspace:
+        barred |= engines - engines_for(row.repo, roots)
+    return barred
+
+
+def _arrivals(
+    rows: Sequence[Row[Any]], engines: Collection[str], excluded: Mapping[int, set[str]]
+) -> Iterator[dict[str, Any]]:
     ran: dict[str, list[int]] = {}
     for row in rows:
         if row.engine in engines:
@@ -102,7 +122,7 @@ def _arrivals(rows: Sequence[Row[Any]], engines: Collection[str]) -> Iterator[di
             "priority": row.priority,
             "effort": Effort(row.effort).label,
             "requires": sorted(row.capabilities),
-            "exclude": sorted(set(row.excluded) & set(engines)),
+            "exclude": sorted(excluded[row.id]),
             "session": row.session,
             "seconds": taken if ran else None,
         }

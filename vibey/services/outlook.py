@@ -137,7 +137,8 @@ class Outlook:
         known: dict[tuple[object, ...], Prospect] = {}
         for asked in requirements:
             left = self.world.caps.get(self.world.purse(asked.project))
-            alike = (asked.effort, asked.capabilities, asked.excluded, asked.avoided, self.policy(asked), left)
+            sets = (asked.capabilities, asked.excluded, asked.avoided, asked.handed_off, asked.pinned, asked.workspace)
+            alike = (asked.effort, *sets, self.policy(asked), left)
             found = known.get(alike)
             if found is None:
                 found = known[alike] = prospect(self.world.survey(asked), self.world, Request(0, 1, asked))

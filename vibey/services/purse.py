@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vibey.services import modes
+from vibey.services.suitability import can_serve
 from vibey.store import cap, fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date
 
+    from vibey.domain.requirement import Requirement
     from vibey.services.installation import Installation
     from vibey.services.modes import Resolved
     from vibey.store.database import Connection
@@ -38,10 +40,9 @@ class Purse:
         """Units left today; 0 where a cap was lowered below what had been used."""
         return max(0, self.limit - self.used)
 
-    def concerns(self, excluded: Iterable[str], capabilities: Iterable[str]) -> bool:
-        """Whether a unit could help a job that excludes these engines and needs these capabilities."""
-        barred, needed = frozenset(excluded), frozenset(capabilities)
-        return any(name not in barred and needed <= able for name, able in self.paid.items())
+    def concerns(self, requirement: Requirement) -> bool:
+        """Whether a unit could help a job that asks this: a paid engine could serve it."""
+        return any(can_serve(requirement, name, able) for name, able in self.paid.items())
 
     def to_json(self) -> dict[str, Any]:
         """As views show it."""

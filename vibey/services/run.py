@@ -62,7 +62,7 @@ def carry_out(installation: Installation, run_id: int, token: int) -> str:
         _tell(span, ended, word)
     engine = installation.settings.engine.get(held.job.engine)
     try:
-        hand_over(installation, held.pool, installation.settings.slots_of(engine.name) if engine else 1)
+        hand_over(installation, held.requirement.pool, installation.settings.slots_of(engine.name) if engine else 1)
     finally:
         installation.wakeups.release(run_id)
         tidy(installation, run_id)
@@ -108,10 +108,10 @@ def _span(started: Any, held: Held, began_ns: int) -> tracing.Span:  # noqa: ANN
         "vibey.job_id": held.job.job_id,
         "vibey.run_id": held.run_id,
         "vibey.attempt": held.job.attempt,
-        "vibey.project": held.project,
+        "vibey.project": held.requirement.project,
         "vibey.engine": held.job.engine,
         "vibey.account": held.account,
-        "vibey.effort": held.effort_now.label,
+        "vibey.effort": held.requirement.effort.label,
     }
     return tracing.begin("vibey.run", "consumer", started.traceparent, told, began_ns=began_ns)
 
@@ -174,7 +174,7 @@ def _job(installation: Installation, started: Any, held: Held, traceparent: str 
         project=started.project,
         installation=installation.identity,
         session=started.session,
-        capabilities=held.capabilities,
+        capabilities=held.requirement.capabilities,
         traceparent=traceparent,
     )
 

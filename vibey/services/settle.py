@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain import settlement
-from vibey.domain.effort import Effort
 from vibey.domain.outcome import Failure, Outcome, Success
-from vibey.domain.requirement import Requirement, conversation
+from vibey.domain.requirement import conversation
 from vibey.domain.settlement import Attempted, JobState, Settlement
 from vibey.services.route import grant_freed
 from vibey.services.wording import instant
@@ -26,6 +25,7 @@ from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
     from vibey.domain.circuit import Circuit
+    from vibey.domain.requirement import Requirement
     from vibey.engines.contract import Stopped
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
@@ -46,13 +46,9 @@ class Held:
     run_id: int
     token: int
     account: str
-    pool: str
-    project: str
+    requirement: Requirement
     project_id: int
     job: Attempted
-    effort_now: Effort
-    capabilities: frozenset[str]
-    excluded: frozenset[str]
     session: str | None
 
     @property
@@ -67,13 +63,9 @@ class Held:
             run_id=row.id,
             token=token,
             account=row.account,
-            pool=row.pool,
-            project=row.project,
+            requirement=jobs.requirement_of(row),
             project_id=row.project_id,
             job=runs.attempted(row, row.job_id),
-            effort_now=Effort(row.effort_now),
-            capabilities=frozenset(row.capabilities),
-            excluded=frozenset(row.excluded),
             session=row.session,
         )
 
@@ -93,7 +85,7 @@ def close(
     tail: str | None = None,
 ) -> Settlement | None:
     """End a run in a way that is nobody's fault, such as a cancel; None when the token was stale."""
-    row = end_row(held.key, settled, key_of(held, settled), spent, tail)
+    row = end_row(held.key, settled, settled.requirement(held.requirement).key, spent, tail)
     ended = installation.database.run(lambda connection: runs.end(connection, [row]))
     return settled if ended else None
 
@@ -104,18 +96,6 @@ def hand_over(installation: Installation, pool: str, slots: int) -> None:
         grant_freed(installation, pool)
     else:
         installation.wake(pool)
-
-
-def key_of(held: Held, settled: Settlement) -> int:
-    """The group the job belongs to from now on."""
-    return Requirement(
-        pool=held.pool,
-        project=held.project,
-        effort=settled.effort,
-        capabilities=held.capabilities,
-        excluded=held.excluded,
-        avoided=settled.avoided,
-    ).key
 
 
 def end_row(
@@ -144,6 +124,7 @@ def end_row(
         "refunds": settled.refunds,
         "handoffs": settled.handoffs,
         "avoided": sorted(settled.avoided),
+        "handed_off": sorted(settled.handed_off),
         "affinity": settled.affinity,
         "effort_now": int(settled.effort),
         "key": key,
@@ -196,7 +177,9 @@ def _settle_in(
         raise _Stale
     job = replace(held.job, cancel_requested=locked.cancel_requested_at is not None)
     settled = settlement.settle(job, outcome, backoff_ms=installation.timing.backoff_ms, early=early)
-    row = end_row(held.key, settled, key_of(held, settled), outcome, tail)
+    # What the job asks is read anew: applying a configuration changes which engines can work in its repository.
+    key = settled.requirement(jobs.requirement_of(locked)).key
+    row = end_row(held.key, settled, key, outcome, tail)
     if not runs.end(connection, [row]):
         raise _Stale
     return settled
@@ -246,5 +229,5 @@ def _told(circuit: Circuit) -> dict[str, object]:
 
 def _keep_warm(installation: Installation, held: Held) -> None:
     seconds = installation.settings.engines.session_ttl_seconds
-    name = conversation(held.project, held.session)
+    name = conversation(held.requirement.project, held.session)
     installation.database.statement(lambda connection: runs.KEEP_WARM.run(connection, session=name, ttl_s=seconds))

@@ -13,6 +13,7 @@ from vibey.domain.engine import MILLION, Tier
 from vibey.domain.offer import Why
 from vibey.domain.rotation import UNIT
 from vibey.domain.selection import DEMOTED_LABEL, Status, Turn
+from vibey.services.suitability import lacking
 from vibey.services.verdicts import Ground, Judged, Verdict, verdicts
 from vibey.services.wording import instant
 
@@ -226,14 +227,24 @@ def _pool(judged: Judged) -> str:
 def _excluded(judged: Judged, requirement: Requirement, live: str) -> str:
     engine: EngineFacts = judged.assessment.engine
     exclusion = judged.assessment.exclusion
-    if exclusion is Exclusion.EXCLUDED_BY_JOB:
-        if engine.name in requirement.excluded:
-            return "the job excludes it"
-        return "an earlier attempt of the job ran there and had to go elsewhere"
-    if exclusion is Exclusion.MISSING_CAPABILITY:
-        return f"lacks {', '.join(sorted(requirement.capabilities - engine.capabilities))}"
     if exclusion is None:
         return ""
-    if exclusion is Exclusion.NO_WEIGHT or not live:
-        return EXCLUDED[exclusion].format(name=engine.name)
-    return live
+    if exclusion in EXCLUDED:
+        known = EXCLUDED[exclusion].format(name=engine.name)
+        return known if exclusion is Exclusion.NO_WEIGHT or not live else live
+    return _unsuitable(exclusion, engine, requirement)
+
+
+def _unsuitable(exclusion: Exclusion, engine: EngineFacts, requirement: Requirement) -> str:
+    """Why the engine may not have the job, whatever state it is in."""
+    if exclusion is Exclusion.NOT_PINNED:
+        return f"the job may run only on {', '.join(sorted(requirement.pinned))}"
+    if exclusion is Exclusion.NO_WORKSPACE:
+        return "none of its workspace_roots contains the repository that the job names"
+    if exclusion is Exclusion.MISSING_CAPABILITY:
+        return lacking(requirement, engine.capabilities)
+    if engine.name in requirement.excluded:
+        return "the job excludes it"
+    if engine.name in requirement.handed_off:
+        return "it gave the job back (handoff), and another engine is left"
+    return "an earlier attempt of the job ran there and had to go elsewhere"

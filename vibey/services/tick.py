@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vibey.domain import settlement
-from vibey.domain.requirement import Requirement
 from vibey.services import adjust
 from vibey.services.route import route
 from vibey.services.settle import end_row
+from vibey.services.suitability import refresh_workspace_sets
 from vibey.store import adjustments, fleet, jobs, runs
 from vibey.store.runs import Expired, Granted
 
@@ -85,9 +85,13 @@ def resend(installation: Installation) -> int:
 
 
 def forget(installation: Installation) -> None:
-    """Drop what nobody will look at again: cold sessions, adjustments that are over, workers and groups long gone."""
+    """Drop what nobody will look at again: cold sessions, adjustments that are over, workers and groups long gone.
+
+    Also brings in line jobs that were enqueued just while the configuration changed.
+    """
     for statement in (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, fleet.FORGET_GROUPS, adjustments.FORGET):
         installation.database.statement(statement.run)
+    installation.database.run(refresh_workspace_sets)
 
 
 def _step(otherwise: T, work: Callable[[], T], *, needed: bool) -> T:
@@ -123,14 +127,7 @@ def _reap(connection: Connection, installation: Installation) -> tuple[int, int]
 def _end_row(installation: Installation, expired: Expired) -> dict[str, Any]:
     row = expired.row
     settled = _settlement(installation, expired)
-    key = Requirement(
-        pool=row.pool,
-        project=row.project,
-        effort=settled.effort,
-        capabilities=frozenset(row.capabilities),
-        excluded=frozenset(row.excluded),
-        avoided=settled.avoided,
-    ).key
+    key = settled.requirement(jobs.requirement_of(row)).key
     return end_row((row.id, row.token), settled, key)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.offer import Mode, WaitReason
 from vibey.domain.settlement import JobState
+from vibey.store.jobs import requirement_of
 
 if TYPE_CHECKING:
     from vibey.services.purse import Purse
@@ -64,7 +65,7 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     reason = job.group_reason
     if reason is None:
         return IN_TURN if job.looked_at else NOT_LOOKED_AT
-    known = reason_in_words(reason)
+    known = _nowhere(job) if reason == WaitReason.NO_ELIGIBLE_ENGINE else reason_in_words(reason)
     if purse is None:
         return known
     if reason == HELD:
@@ -72,9 +73,26 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     if reason == WaitReason.CAP_SPENT:
         return f"no local engine may serve it now, and {_spent(purse)}"
     capped = purse.resolved.policy.mode is Mode.HYBRID and not purse.remaining
-    if reason == WaitReason.SLOTS_FULL and capped and purse.concerns(job.excluded, job.capabilities):
+    if reason == WaitReason.SLOTS_FULL and capped and purse.concerns(requirement_of(job)):
         return f"{known}, and {_spent(purse)}"
     return known
+
+
+def _nowhere(job: Row[Any]) -> str:
+    """Why no engine may serve a job; where its pins or its repository leave none that ever could, that is said."""
+    if job.unknown_pins:
+        gone = ", ".join(sorted(job.unknown_pins))
+        others = "no" if len(job.unknown_pins) == len(job.pinned) else "no other"
+        return (
+            f"it may run only on {', '.join(sorted(job.pinned))} (not_pinned), and {gone} is not configured; "
+            f"{others} engine may serve it now: configure {gone} again, or cancel the job and enqueue it anew"
+        )
+    if job.workspace is not None and not job.workspace:
+        return (
+            "no configured engine has workspace_roots that contain the repository it names (no_workspace): add such a "
+            "root, or cancel the job"
+        )
+    return WAITS[WaitReason.NO_ELIGIBLE_ENGINE]
 
 
 def reason_in_words(reason: str) -> str:

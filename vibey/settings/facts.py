@@ -34,6 +34,7 @@ def engine_facts(settings: Settings) -> tuple[EngineFacts, ...]:
             capabilities=frozenset(engine.capabilities) | _routed(engine),
             efforts=tuple(sorted(Effort.named(name) for name in engine.efforts)),
             price=price_of(engine),
+            calls_only=ROUTED_ONLY in _routed(engine),
         )
         for number, engine in enumerate(settings.engine.values())
     )

@@ -46,6 +46,7 @@ class Job:
     refunds: int = 0
     handoffs: int = 0
     avoided: frozenset[str] = frozenset()
+    handed_off: frozenset[str] = frozenset()
     affinity: str | None = None
     due_ms: int = 0
     held_ms: int | None = None
@@ -66,7 +67,14 @@ class Job:
         """What its next attempt asks for."""
         arrival = self.arrival
         return Requirement(
-            "main", arrival.project, self.effort, arrival.requires, arrival.exclude, self.avoided, self.affinity
+            pool="main",
+            project=arrival.project,
+            effort=self.effort,
+            capabilities=arrival.requires,
+            excluded=arrival.exclude,
+            avoided=self.avoided,
+            affinity=self.affinity,
+            handed_off=self.handed_off,
         )
 
     def request(self, requirement: Requirement, now_ms: int, lots: tuple[Lot, ...] = ()) -> Request:
@@ -225,7 +233,7 @@ def _at(answers: list[tuple[Place, Answer]], place: Place) -> Answer | None:
     return next((answer for start, answer in reversed(answers) if start <= place), None)
 
 
-_Asked = tuple[str, "Effort", frozenset[str], frozenset[str], frozenset[str]]
+_Asked = tuple[str, "Effort", frozenset[str], frozenset[str], frozenset[str], frozenset[str]]
 
 
 class Queue:
@@ -238,7 +246,7 @@ class Queue:
     def add(self, job: Job) -> None:
         """Queue a job that is due."""
         arrival = job.arrival
-        asked = (arrival.project, job.effort, arrival.requires, arrival.exclude, job.avoided)
+        asked = (arrival.project, job.effort, arrival.requires, arrival.exclude, job.avoided, job.handed_off)
         group = self._groups.get(asked)
         if group is None:
             group = self._groups[asked] = Group(replace(job.requirement(), affinity=None))

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vibey import __version__
+from vibey.domain.assessment import misfit
 from vibey.domain.decide import SHARED_PURSE
 from vibey.domain.demand import Demand, lower_median, would_waits
 from vibey.domain.layer import DAY_MS
@@ -142,11 +143,11 @@ class Rules:
         local = {name: facts for name, facts in fleet.local().items() if name in fleet.pool.leaves}
         found = []
         for each in attempts:
-            arrival = each.job.arrival
+            arrival, asked = each.job.arrival, each.job.requirement()
             eligible = frozenset(
                 name
                 for name, facts in local.items()
-                if name not in arrival.exclude and arrival.requires <= facts.capabilities
+                if misfit(asked, name, facts.capabilities, calls_only=facts.calls_only) is None
             )
             if eligible:
                 running_ms = usual_ms if each.running_ms is None else each.running_ms

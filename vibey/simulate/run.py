@@ -196,6 +196,7 @@ class Simulation:
             refunds=job.refunds,
             handoffs=job.handoffs,
             avoided=job.avoided,
+            handed_off=job.handed_off,
             affinity=job.affinity,
         )
         backoff_ms = self._settings.retry_backoff_seconds * 1000
@@ -229,7 +230,8 @@ class Simulation:
             return
         refunded = settled.attempts < job.attempts + 1
         job.attempts, job.refunds, job.handoffs = settled.attempts, settled.refunds, settled.handoffs
-        job.avoided, job.affinity, job.effort = settled.avoided, settled.affinity, settled.effort
+        job.avoided, job.handed_off = settled.avoided, settled.handed_off
+        job.affinity, job.effort = settled.affinity, settled.effort
         if not refunded:
             job.held_ms, job.due_ms = None, self._now + settled.delay_ms
         if settled.delay_ms > 0:

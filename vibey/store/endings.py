@@ -13,7 +13,8 @@ CLAIM = Statement(
          where tell_after <= statement_timestamp() and state in ('failed', 'cancelled')
            and ended_at > statement_timestamp() - interval '1 day'
            and (%(task)s::text is null or task_id = %(task)s)
-           and (%(engines)s::text[] is null or not (%(engines)s::text[] <@ excluded))
+           and (%(engines)s::text[] is null or not (%(engines)s::text[] <@ excluded)
+                and (pinned = '{}' or pinned && %(engines)s::text[]))
          order by tell_after limit %(limit)s for no key update skip locked)
        update jobs j set tell_after = clock_timestamp() + %(claim_s)s * interval '1 second'
        from due where j.id = due.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.call import ROUTED_ONLY
 from vibey.domain.circuit import Circuit, OpenReason
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Tier, Usage
@@ -200,6 +201,7 @@ def _facts(row: Row[Any], half_life_ms: int) -> EngineFacts:
         staffed=row.staffed,
         busy=row.busy,
         demoted=row.demoted,
+        calls_only=ROUTED_ONLY in row.capabilities,
     )
 
 

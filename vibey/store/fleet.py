@@ -26,15 +26,17 @@ LOCK_ENGINES = Statement(
 UPSERT_ENGINES = Statement(
     "fleet-upsert-engines",
     "write engines as configured, keeping what was learned of them",
-    """insert into engines (name, account, kind, tier, ordinal, slots, weight, price, capabilities, efforts, enabled)
-       select name, account, kind, tier, ordinal, slots, weight, price, capabilities, efforts, enabled
+    """insert into engines (name, account, kind, tier, ordinal, slots, weight, price, capabilities, efforts, enabled,
+                            workspace_roots)
+       select name, account, kind, tier, ordinal, slots, weight, price, capabilities, efforts, enabled, workspace_roots
        from json_to_recordset(%(rows)s::json) as r(name text, account text, kind text, tier text, ordinal int,
-         slots int, weight bigint, price bigint, capabilities text[], efforts smallint[], enabled boolean)
+         slots int, weight bigint, price bigint, capabilities text[], efforts smallint[], enabled boolean,
+         workspace_roots text[])
        order by name
        on conflict (name) do update set account = excluded.account, kind = excluded.kind, tier = excluded.tier,
          ordinal = excluded.ordinal, slots = excluded.slots, weight = excluded.weight, price = excluded.price,
          capabilities = excluded.capabilities, efforts = excluded.efforts, enabled = excluded.enabled,
-         configured = true""",
+         workspace_roots = excluded.workspace_roots, configured = true""",
 )
 DROP_ENGINES = Statement(
     "fleet-drop-engines",
@@ -73,6 +75,11 @@ ENGINE_NAMES = Statement(
     "fleet-engine-names",
     "names of configured engines",
     "select name, capabilities from engines where configured order by ordinal, name",
+)
+CONFIGURED = Statement(
+    "fleet-configured",
+    "what configured engines can ever serve, whatever state they are in",
+    "select name, kind, capabilities, workspace_roots from engines where configured order by ordinal, name",
 )
 SEE_WORKER = Statement(
     "worker-see",
@@ -183,6 +190,11 @@ def pools(connection: Connection) -> tuple[dict[str, dict[str, Any]], dict[str, 
 def engine_names(connection: Connection) -> dict[str, frozenset[str]]:
     """Configured engines in declared order, with their capabilities."""
     return {row.name: frozenset(row.capabilities) for row in ENGINE_NAMES.all(connection)}
+
+
+def configured(connection: Connection) -> Sequence[Row[Any]]:
+    """Configured engines in declared order: `name`, `kind`, `capabilities`, `workspace_roots`."""
+    return CONFIGURED.all(connection)
 
 
 def paid_engines(connection: Connection) -> dict[str, frozenset[str]]:

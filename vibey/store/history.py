@@ -21,7 +21,8 @@ ORIGIN = Statement(
 ARRIVALS = Statement(
     "history-arrivals",
     "jobs enqueued since an instant, with the seconds their successful run took on its engine, in order",
-    """select j.id, j.pool, p.name as project, j.priority, j.effort, j.capabilities, j.excluded, j.session, j.state,
+    """select j.id, j.pool, p.name as project, j.priority, j.effort, j.capabilities, j.excluded, j.pinned,
+              j.workspace is not null as in_workspace, j.payload -> 'repo' as repo, j.session, j.state,
               (extract(epoch from j.created_at - %(origin)s) * 1000)::bigint as at_ms, r.engine,
               (extract(epoch from r.ended_at - r.started_at) * 1000)::bigint as running_ms
        from jobs j join projects p on p.id = j.project_id

@@ -22,16 +22,17 @@ INSERT = Statement(
     f"""with rows as materialized (
          select * from json_to_recordset(%(rows)s::json) as r(
            n int, project_id int, pool text, priority int, effort smallint, effort_now smallint,
-           capabilities text[], excluded text[], session text, requirement_key bigint, payload jsonb,
+           capabilities text[], excluded text[], pinned text[], workspace text[], session text,
+           requirement_key bigint, payload jsonb,
            idempotency_key text, max_attempts int, deadline_seconds double precision,
            delay_seconds double precision, traceparent text,
            task_id text)),
        made as (
-         insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, session,
-                           requirement_key, payload, idempotency_key, max_attempts, traceparent, deadline_at,
-                           not_before, due_at, task_id, tell_after)
-         select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, session,
-                requirement_key, payload, idempotency_key, max_attempts, traceparent,
+         insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, pinned,
+                           workspace, session, requirement_key, payload, idempotency_key, max_attempts, traceparent,
+                           deadline_at, not_before, due_at, task_id, tell_after)
+         select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, pinned, workspace,
+                session, requirement_key, payload, idempotency_key, max_attempts, traceparent,
                 clock_timestamp() + deadline_seconds * interval '1 second',
                 clock_timestamp() + delay_seconds * interval '1 second',
                 clock_timestamp() + coalesce(delay_seconds, 0) * interval '1 second',
@@ -72,7 +73,8 @@ GROUPS = Statement(
                  and requirement_key = keys.key) as held_ms
        from keys
        cross join lateral (
-         select requirement_key, project_id, pool, effort_now, capabilities, excluded, avoided, standing
+         select requirement_key, project_id, pool, effort_now, capabilities, excluded, avoided, handed_off, pinned,
+                workspace, standing
          from jobs where pool = %(pool)s and state = 'queued' and not_before is null
            and requirement_key = keys.key
          order by standing, id limit 1) head
@@ -137,8 +139,8 @@ LOCK = Statement(
     "job-lock",
     "lock one job and read what cancelling, retrying or settling it needs",
     """select j.id, j.project_id, p.name as project, j.pool, j.state, j.attempt, j.max_attempts, j.refunds, j.handoffs,
-              j.effort, j.avoided, j.run_id, j.requirement_key, j.cancel_requested_at, j.capabilities, j.excluded,
-              j.engine
+              j.effort, j.effort_now, j.avoided, j.handed_off, j.run_id, j.requirement_key, j.cancel_requested_at,
+              j.capabilities, j.excluded, j.pinned, j.workspace, j.payload -> 'repo' as repo, j.engine
        from jobs j join projects p on p.id = j.project_id where j.id = %(id)s for no key update of j""",
 )
 PROMOTE = Statement(
@@ -190,7 +192,8 @@ RETRY = Statement(
     "job-retry",
     "queue a locked, ended job again with fresh attempts, standing where the ageing now in force has it",
     f"""update jobs set state = 'queued', ended_at = null, attempt = 0, refunds = 0, handoffs = 0,
-              avoided = '{{}}', affinity = null, effort_now = %(effort)s, requirement_key = %(key)s,
+              avoided = '{{}}', handed_off = '{{}}', workspace = %(workspace)s::text[], affinity = null,
+              effort_now = %(effort)s, requirement_key = %(key)s,
               standing = {STANDING},
               not_before = null, due_at = clock_timestamp(), held_at = null, deadline_at = null,
               cancel_requested_at = null, result = null,
@@ -198,6 +201,30 @@ RETRY = Statement(
               reason = 'retried by hand'
        from (select age_ms from installation) i
        where id = %(id)s and state in ('failed', 'cancelled')""",  # noqa: S608  (made of constants)
+)
+
+WORKSPACES = Statement(
+    "job-workspaces",
+    "what open jobs that name a repository ask, each once with each repository; the index on such jobs serves it",
+    """select j.requirement_key as key, p.name as project, j.pool, j.effort_now, j.capabilities, j.excluded, j.avoided,
+              j.handed_off, j.pinned, j.workspace, j.payload -> 'repo' as repo
+       from jobs j join projects p on p.id = j.project_id
+       where j.workspace is not null and j.ended_at is null
+       group by 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11""",
+)
+SET_WORKSPACES = Statement(
+    "job-set-workspaces",
+    "write which engines can work in the repositories that open jobs name, and so move the jobs to other groups",
+    """with changed as materialized (
+         select * from json_to_recordset(%(rows)s::json)
+           as r(key bigint, repo jsonb, workspace text[], new_key bigint)),
+       held as materialized (
+         select j.id, changed.workspace, changed.new_key
+         from jobs j join changed on changed.key = j.requirement_key and changed.repo = j.payload -> 'repo'
+         where j.workspace is not null and j.ended_at is null
+         order by j.id for no key update of j)
+       update jobs j set workspace = held.workspace, requirement_key = held.new_key
+       from held where held.id = j.id""",
 )
 
 
@@ -230,6 +257,8 @@ class NewJob:
             "effort_now": int(requirement.effort),
             "capabilities": sorted(requirement.capabilities),
             "excluded": sorted(requirement.excluded),
+            "pinned": sorted(requirement.pinned),
+            "workspace": None if requirement.workspace is None else sorted(requirement.workspace),
             "session": self.session,
             "requirement_key": requirement.key,
             "idempotency_key": self.idempotency_key,
@@ -306,6 +335,9 @@ def requirement_of(row: Row[Any]) -> Requirement:
         capabilities=frozenset(row.capabilities),
         excluded=frozenset(row.excluded),
         avoided=frozenset(row.avoided),
+        handed_off=frozenset(row.handed_off),
+        pinned=frozenset(row.pinned),
+        workspace=None if row.workspace is None else frozenset(row.workspace),
     )
 
 

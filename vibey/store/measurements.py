@@ -74,7 +74,7 @@ RAN = Statement(
            and r.failure_class is distinct from 'capacity'
          group by r.due_at, r.job_id, r.attempt order by r.due_at desc, r.job_id desc limit %(limit)s)
        select a.job_id, a.attempt, p.name as project, j.pool, j.priority, j.capabilities, j.excluded,
-              (extract(epoch from j.created_at) * 1000)::bigint as enqueued_ms,
+              j.pinned, j.workspace, (extract(epoch from j.created_at) * 1000)::bigint as enqueued_ms,
               (extract(epoch from a.due_at) * 1000)::bigint as due_ms, (a.running * 1000)::bigint as running_ms
        from attempts a join jobs j on j.id = a.job_id join projects p on p.id = j.project_id""",
 )
@@ -82,7 +82,7 @@ WAITING = Statement(
     "measurement-waiting",
     "attempts that are due and wait, newest jobs first",
     """select j.id as job_id, j.attempt + 1 as attempt, p.name as project, j.pool, j.priority, j.capabilities,
-              j.excluded, (extract(epoch from j.created_at) * 1000)::bigint as enqueued_ms,
+              j.excluded, j.pinned, j.workspace, (extract(epoch from j.created_at) * 1000)::bigint as enqueued_ms,
               (extract(epoch from j.due_at) * 1000)::bigint as due_ms, null::bigint as running_ms
        from (select * from jobs where state = 'queued' and ended_at is null and not_before is null
                and due_at > clock_timestamp() - make_interval(hours => %(hours)s)

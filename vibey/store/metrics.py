@@ -41,7 +41,8 @@ FRONTS = Statement(
             order by pool, requirement_key, standing, id limit 1)
            limit 1) next)
        select f.pool, f.requirement_key as key, j.id, p.name as project, j.effort_now, j.capabilities, j.excluded,
-              j.avoided, extract(epoch from clock_timestamp() - j.due_at)::float as due_seconds,
+              j.avoided, j.handed_off, j.pinned, j.workspace,
+              extract(epoch from clock_timestamp() - j.due_at)::float as due_seconds,
               (select extract(epoch from clock_timestamp() - min(held_at))::float from jobs
                where pool = f.pool and requirement_key = f.requirement_key and state = 'queued'
                  and not_before is null) as held_seconds

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 COLUMNS = """j.id, j.standing, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine,
               j.reason, j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.deadline_at,
-              j.requirement_key, j.effort_now, j.capabilities, j.excluded, j.avoided, j.affinity, j.session,
+              j.requirement_key, j.effort_now, j.capabilities, j.excluded, j.avoided, j.handed_off, j.pinned,
+              j.workspace,
+              array(select pin from unnest(j.pinned) as pin
+                    where not exists (select 1 from engines e where e.name = pin and e.configured)) as unknown_pins,
+              j.affinity, j.session,
               g.reason as group_reason, g.since as group_since, clock_timestamp() as now,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
               extract(epoch from clock_timestamp() - j.created_at)::float as age_seconds"""

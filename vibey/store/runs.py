@@ -112,8 +112,8 @@ START = Statement(
          insert into ledger (kind, project_id, job_id, run_id, engine)
          select 'RunStarted', moved.project_id, moved.id, started.id, started.engine from moved, started)
        select started.*, job.project_id, p.name as project, job.pool, job.payload, job.session, job.effort,
-              job.effort_now, job.capabilities, job.excluded, job.max_attempts, job.refunds, job.handoffs, job.avoided,
-              job.affinity,
+              job.effort_now, job.capabilities, job.excluded, job.pinned, job.workspace, job.max_attempts, job.refunds,
+              job.handoffs, job.avoided, job.handed_off, job.affinity,
               extract(epoch from job.deadline_at - clock_timestamp())::float as deadline_seconds,
               (select true from runs lost where lost.job_id = job.id and lost.state = 'lost' limit 1) is not null
                 as was_lost
@@ -135,8 +135,8 @@ END = Statement(
          select * from json_to_recordset(%(rows)s::json) as r(
            run_id bigint, token bigint, run_state text, failure_class text, detail text, cost_usd numeric,
            tokens_in bigint, tokens_out bigint, output_tail text, job_state text, attempts int, refunds int,
-           handoffs int, avoided text[], affinity text, effort_now smallint, key bigint, delay_ms bigint,
-           reason text, result jsonb, event text, release boolean, told boolean)),
+           handoffs int, avoided text[], handed_off text[], affinity text, effort_now smallint, key bigint,
+           delay_ms bigint, reason text, result jsonb, event text, release boolean, told boolean)),
        held as materialized (
          select id from jobs
          where id = any(array(select job_id from runs where id = any(array(select run_id from rows))))
@@ -152,8 +152,8 @@ END = Statement(
        moved as (
          update jobs j set state = rows.job_state, run_id = null, attempt = rows.attempts,
                 refunds = rows.refunds, handoffs = rows.handoffs, avoided = coalesce(rows.avoided, '{}'),
-                affinity = rows.affinity, effort_now = rows.effort_now, requirement_key = rows.key,
-                reason = rows.reason, result = rows.result,
+                handed_off = coalesce(rows.handed_off, '{}'), affinity = rows.affinity,
+                effort_now = rows.effort_now, requirement_key = rows.key, reason = rows.reason, result = rows.result,
                 not_before = case when rows.job_state = 'queued' and rows.delay_ms > 0
                              then clock_timestamp() + rows.delay_ms * interval '1 millisecond' end,
                 due_at = case when rows.attempts < ended.attempt then j.due_at
@@ -225,8 +225,8 @@ LOCK_EXPIRED = Statement(
     "run-lock-expired",
     "lock those expired runs whose jobs are locked, and read what settling them needs",
     """select r.id, r.token, r.state, r.engine, r.attempt, j.id as job_id, j.max_attempts, j.effort, j.refunds,
-              j.handoffs, j.avoided, j.affinity, j.cancel_requested_at is not null as cancel, j.pool, p.name as project,
-              j.capabilities, j.excluded, j.session, e.tier
+              j.handoffs, j.avoided, j.handed_off, j.affinity, j.cancel_requested_at is not null as cancel, j.pool,
+              p.name as project, j.effort_now, j.capabilities, j.excluded, j.pinned, j.workspace, j.session, e.tier
        from runs r join jobs j on j.id = r.job_id join projects p on p.id = j.project_id
        join engines e on e.name = r.engine
        where r.job_id = any(%(jobs)s) and r.ended_at is null and r.lease_expires_at < clock_timestamp()
@@ -302,7 +302,13 @@ class Expired:
 
 
 def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
-    """The job behind a run, from a row that carries the job's columns and the run's engine and attempt."""
+    """The job behind a run, from a row that carries the job's columns and the run's engine and attempt.
+
+    Jobs that were handed off before `handed_off` was kept apart have those engines in `avoided`.
+    """
+    handed_off, avoided = frozenset(row.handed_off), frozenset(row.avoided)
+    if row.handoffs and not handed_off:
+        handed_off, avoided = avoided, frozenset[str]()
     return Attempted(
         job_id=job_id,
         engine=row.engine,
@@ -311,7 +317,8 @@ def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
         effort=Effort(row.effort),
         refunds=row.refunds,
         handoffs=row.handoffs,
-        avoided=frozenset(row.avoided),
+        avoided=avoided,
+        handed_off=handed_off,
         affinity=row.affinity,
         cancel_requested=cancel,
     )

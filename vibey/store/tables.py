@@ -79,7 +79,8 @@ accounts = Table(
 
 # `weight` is in millionths, `price` in micro-dollars per million tokens in and out, `expected` in 10^-12 picks.
 # `demoted_until` is how long its quota counts as nearly spent, `selected_at` when it was picked last; of the picks
-# `selected_count`, so many were overflows and fallbacks.
+# `selected_count`, so many were overflows and fallbacks. `workspace_roots` are the folders that hold its jobs'
+# repositories, by name; null until a version that knows them has written the engine.
 engines = Table(
     "engines",
     metadata,
@@ -93,6 +94,7 @@ engines = Table(
     Column("price", BigInteger, nullable=False, server_default=text("0")),
     _names("capabilities"),
     Column("efforts", ARRAY(SmallInteger), nullable=False, server_default=text("'{}'")),
+    Column("workspace_roots", ARRAY(Text)),
     _flag("configured", default=True),
     _flag("enabled", default=True),
     _flag("paused", default=False),
@@ -120,10 +122,11 @@ pools = Table(
 
 # `due_at` is when the attempt became due, and so when the router first looked at it; `held_at` is its first hold.
 # `attempt` counts the attempts used, the live one included. `effort` is what the job asked for, `effort_now`,
-# `avoided` and `affinity` what its next attempt asks; `requirement_key` is the digest of all of that. `traceparent` is
-# the span that enqueued it, as the W3C writes it. `task_id` is the Celery call a job carries out, if it does;
-# `tell_after` is when that call's result backend may be told of an end the call's own run did not tell it of, null once
-# that is done or not wanted.
+# `avoided`, `handed_off` and `affinity` what its next attempt asks; `pinned` names the only engines that may run it,
+# `workspace` those that can work in the repository its payload names, null where it names none. `requirement_key` is
+# the digest of all of that. `traceparent` is the span that enqueued it, as the W3C writes it. `task_id` is the
+# Celery call a job carries out, if it does; `tell_after` is when that call's result backend may be told of an end the
+# call's own run did not tell it of, null once that is done or not wanted.
 jobs = Table(
     "jobs",
     metadata,
@@ -138,6 +141,9 @@ jobs = Table(
     _names("capabilities"),
     _names("excluded"),
     _names("avoided"),
+    _names("handed_off"),
+    _names("pinned"),
+    Column("workspace", ARRAY(Text)),
     _text("affinity"),
     _text("session"),
     _text("traceparent"),
@@ -203,6 +209,12 @@ Index(
     "jobs_untold",
     jobs.c.tell_after,
     postgresql_where=text("tell_after is not null and state in ('failed', 'cancelled')"),
+)
+# serves: finding anew which engines can work in the repositories that jobs name
+Index(
+    "jobs_workspace",
+    jobs.c.requirement_key,
+    postgresql_where=text("workspace is not null and ended_at is null"),
 )
 # serves: counts and lists of jobs not yet ended, by state
 Index("jobs_open", jobs.c.state, jobs.c.id, postgresql_where=text("ended_at is null"))

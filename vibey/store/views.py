@@ -14,7 +14,10 @@ JOBS = Statement(
     "view-jobs",
     "the newest jobs that fit a filter; `open` lets the index on open jobs serve a state that is not an end",
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
-              j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.capabilities, j.excluded,
+              j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.effort_now,
+              j.capabilities, j.excluded, j.avoided, j.handed_off, j.pinned, j.workspace,
+              array(select pin from unnest(j.pinned) as pin
+                    where not exists (select 1 from engines e where e.name = pin and e.configured)) as unknown_pins,
               g.reason as group_reason,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
               extract(epoch from coalesce(j.ended_at, clock_timestamp()) - j.created_at)::float as age_seconds
@@ -31,7 +34,10 @@ JOB = Statement(
     "view-job",
     "one job with everything it carries",
     """select j.id, p.name as project, j.pool, j.state, j.priority, j.effort, j.effort_now, j.capabilities, j.excluded,
-              j.avoided, j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
+              j.avoided, j.handed_off, j.pinned, j.workspace,
+              array(select pin from unnest(j.pinned) as pin
+                    where not exists (select 1 from engines e where e.name = pin and e.configured)) as unknown_pins,
+              j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
               j.not_before, j.held_at, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result,
               j.created_at, j.ended_at, j.requirement_key, j.affinity, j.traceparent, j.task_id,
               g.reason as group_reason,

@@ -97,6 +97,9 @@ def _able(engine: dict[str, Any], asked: dict[str, Any], world: dict[str, Any]) 
         and not engine.get("busy", False)
         and engine["account"] not in world["probing"]
         and engine["weight"] > 0
-        and engine["name"] not in {*asked.get("excluded", ()), *asked.get("avoided", ())}
+        and engine["name"] not in {*asked.get("excluded", ()), *asked.get("avoided", ()), *asked.get("handed_off", ())}
+        and engine["name"] in (asked.get("pinned") or [engine["name"]])
+        and engine["name"] in asked.get("workspace", [engine["name"]])
+        and not engine.get("calls_only", False)
         and set(asked.get("capabilities", ())) <= set(engine.get("capabilities", ()))
     )

@@ -1,0 +1,52 @@
+"""Workspace: which engines can work in the repository a job names, judged by its name alone.
+
+A job's payload may name a repository, by an absolute path or by its path below a root. Engines have `workspace_roots`.
+Whether the repository exists, and where links lead, is found out when a run begins, on the machine it begins on
+(`vibey.engines.source`). When a job is enqueued, only names can be compared: an absolute path has to lie under one of
+an engine's roots; a relative path may lie under the roots of every engine that has any.
+
+The payload of engines that work in no repository is their own affair for some kinds: they read `repo` as data. They
+count only where no engine of the installation has roots, because there `repo` cannot mean a repository.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+REPOSITORY = "repo"
+"""The key of a payload that names a repository."""
+
+READS_THE_PAYLOAD = frozenset({"command", "noop", "python"})
+"""Kinds that, without roots, take `repo` as data of their own; any other kind works in a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """An engine's roots; `folders` are None where they are not known yet, and then it may work anywhere."""
+
+    engine: str
+    kind: str
+    folders: tuple[str, ...] | None = ()
+
+
+def engines_for(repository: object, engines: Collection[Roots]) -> frozenset[str]:
+    """The names of the engines that can work in a repository a payload names."""
+    if not any(each.folders is None or each.folders for each in engines):
+        return frozenset(each.engine for each in engines if each.kind in READS_THE_PAYLOAD)
+    return frozenset(each.engine for each in engines if _reaches(each, repository))
+
+
+def _reaches(roots: Roots, repository: object) -> bool:
+    if roots.folders is None:
+        return True
+    if not isinstance(repository, str) or not repository or not roots.folders:
+        return False
+    path = PurePosixPath(repository)
+    if ".." in path.parts:
+        return False
+    return not path.is_absolute() or any(path.is_relative_to(folder) for folder in roots.folders)

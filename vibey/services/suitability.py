@@ -1,0 +1,157 @@
+"""Suitability: which configured engines could ever serve a job, and what is missing for each of the others.
+
+Only what does not pass by itself counts: the engines a job names or excludes, the repository it works in, the
+capabilities it needs, and the pool it is for. Pauses, circuits, logins and full slots come and go, and a disabled
+engine counts as configured.
+
+The engines that can work in a job's repository are part of what the job asks. They are found when it is enqueued, and
+again whenever the configuration changes (`refresh_workspace_sets`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain.assessment import Exclusion, misfit
+from vibey.domain.call import ROUTED_ONLY
+from vibey.domain.errors import Unservable
+from vibey.domain.workspace import REPOSITORY, Roots, engines_for
+from vibey.services.pools import Trees
+from vibey.store import fleet, jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vibey.domain.requirement import Requirement
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
+
+NAMES_SHOWN = 5
+REASONS_SHOWN = 8
+ROUNDS = 5
+
+
+def can_serve(requirement: Requirement, engine: str, capabilities: frozenset[str]) -> bool:
+    """Whether an engine with these capabilities could ever serve a requirement, its pool aside."""
+    return misfit(requirement, engine, capabilities, calls_only=ROUTED_ONLY in capabilities) is None
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The configured engines, as far as it matters to whether they could ever serve a job."""
+
+    capabilities: Mapping[str, frozenset[str]]
+    roots: Sequence[Roots]
+    pools: Mapping[str, Mapping[str, Any]]
+    _judged: dict[tuple[object, ...], str | None] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, connection: Connection) -> Candidates:
+        """Read the engines and the pools."""
+        rows = fleet.configured(connection)
+        pools, _ = fleet.pools(connection)
+        return cls({row.name: frozenset(row.capabilities) for row in rows}, list(map(_roots, rows)), pools)
+
+    def workspace(self, payload: Mapping[str, Any]) -> frozenset[str] | None:
+        """The engines that can work in the repository a payload names; None when it names none."""
+        return engines_for(payload[REPOSITORY], self.roots) if REPOSITORY in payload else None
+
+    def require_one(self, requirement: Requirement, payload: Mapping[str, Any]) -> None:
+        """Unservable, with what is missing for each engine, when none could ever serve the job."""
+        repository = payload.get(REPOSITORY)
+        asked = (
+            requirement.pool,
+            requirement.capabilities,
+            requirement.excluded,
+            requirement.pinned,
+            requirement.workspace,
+            str(repository) if requirement.workspace == frozenset() else None,
+        )
+        if asked not in self._judged:
+            missing = list(self._missing(requirement, repository))
+            servable = any(words is None for _, words in missing)
+            self._judged[asked] = None if servable else _listed(missing)
+        if (words := self._judged[asked]) is not None:
+            raise Unservable(words)
+
+    def _missing(self, requirement: Requirement, repository: object) -> Iterator[tuple[str, str | None]]:
+        """Each engine with what is missing for it; None when nothing is."""
+        reached = Trees(requirement.pool, self.pools, {}).engine_names
+        rooted = {each.engine for each in self.roots if each.folders}
+        for name, able in self.capabilities.items():
+            found = misfit(requirement, name, able, calls_only=ROUTED_ONLY in able)
+            if reached is not None and name not in reached:
+                yield name, f"not in pool {requirement.pool}"
+            elif found is Exclusion.NO_WORKSPACE:
+                yield name, _no_workspace(repository, has_roots=name in rooted)
+            elif found is not None:
+                yield name, _WORDS.get(found) or lacking(requirement, able)
+            else:
+                yield name, None
+        for name in sorted(requirement.pinned - self.capabilities.keys()):
+            yield name, "not configured"
+
+
+def lacking(requirement: Requirement, capabilities: frozenset[str]) -> str:
+    """What an engine with these capabilities lacks for a requirement."""
+    lacks = requirement.capabilities - capabilities
+    return f"lacks {', '.join(sorted(lacks))}" if lacks else "runs only calls of Celery tasks"
+
+
+def refresh_workspace_sets(connection: Connection) -> None:
+    """Find anew which engines can work in the repositories that open jobs name, after the configuration has changed.
+
+    Jobs whose set is another one now move to the group of that set. Jobs that change while this runs are looked at
+    again, a few times; what is left then is found by the next call, at the latest within ten minutes.
+    """
+    for _ in range(ROUNDS):
+        roots = [_roots(row) for row in fleet.configured(connection)]
+        changed = [row for found in jobs.WORKSPACES.all(connection) if (row := _changed(found, roots))]
+        if not changed:
+            return
+        jobs.SET_WORKSPACES.run(connection, rows=json.dumps(changed))
+
+
+def workspace_now(connection: Connection, repository: object) -> frozenset[str]:
+    """The engines that can work in a repository a payload names, as they are configured now."""
+    return engines_for(repository, [_roots(row) for row in fleet.configured(connection)])
+
+
+def _changed(found: Row[Any], roots: Sequence[Roots]) -> dict[str, Any] | None:
+    asked = jobs.requirement_of(found)
+    now = replace(asked, workspace=engines_for(found.repo, roots))
+    if now == asked:
+        return None
+    return {"key": found.key, "repo": found.repo, "workspace": sorted(now.workspace or ()), "new_key": now.key}
+
+
+def _roots(row: Row[Any]) -> Roots:
+    return Roots(row.name, row.kind, None if row.workspace_roots is None else tuple(row.workspace_roots))
+
+
+_WORDS = {Exclusion.EXCLUDED_BY_JOB: "excluded by the job", Exclusion.NOT_PINNED: "not an engine the job names"}
+
+
+def _no_workspace(repository: object, *, has_roots: bool) -> str:
+    if not has_roots:
+        return "works in no repository (it has no workspace_roots)"
+    return f"repository {str(repository)[:100]!r} is not under its workspace_roots"
+
+
+def _listed(missing: Sequence[tuple[str, str | None]]) -> str:
+    """What is missing, each reason once with the engines it holds for."""
+    if not missing:
+        return "no engine is configured"
+    by_words: dict[str, list[str]] = {}
+    for name, words in missing:
+        by_words.setdefault(str(words), []).append(name)
+    shown = [f"{_some(names)}: {words}" for words, names in list(by_words.items())[:REASONS_SHOWN]]
+    more = sum(len(names) for names in list(by_words.values())[REASONS_SHOWN:])
+    return "; ".join([*shown, f"and {more} more engines"] if more else shown)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
