@@ -89,7 +89,10 @@ DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
             "detail",
         ),
     ),
-    Event.EXCLUSION_WAIVED: ("an exclusion that would have left its tier empty is not obeyed", ("attempt",)),
+    Event.EXCLUSION_WAIVED: (
+        "an exclusion is not obeyed: it would have left no engine (`handoff`), or its tier empty (a rise of `effort`)",
+        ("attempt", "reason"),
+    ),
 }
 INTRODUCTION = """\
 # Ledger events

@@ -11,11 +11,26 @@ if TYPE_CHECKING:
 
 
 def test_enqueue_for_some_engines_and_later(vibey: CommandLine) -> None:
-    """The engines named are left in, all others out, and the job says when it will be due."""
+    """The engines named are kept, and no other, and the job says when it will be due."""
     made = vibey("enqueue", "--engine", "near", "--engine", "far", "--delay", "1h", "--json").json
     job = vibey("job", made["job_id"], "--json").json
-    assert job["exclude"] == ["bought"]
+    assert (job["engines"], job["exclude"]) == (["far", "near"], [])
     assert job["reason"] == f"asked not to start before {job['not_before']}"
+
+
+def test_what_nothing_can_serve_is_refused_unless_it_is_to_wait(vibey: CommandLine) -> None:
+    """The refusal names each engine; `--anyway` enqueues it, and the job and its explanation say what it waits for."""
+    wishes = ("enqueue", '{"n": 1}', *(part for name in ("near", "far", "bought") for part in ("--exclude", name)))
+    refused = vibey(*wishes)
+    assert refused.code == 3
+    assert "near, far, bought: excluded by the job" in refused.err
+    assert "--anyway" in refused.err
+    job = vibey(*wishes, "--anyway", "--engine", "elsewhere", "--json").json["job_id"]
+    assert "elsewhere, and no other" in vibey("job", job).out
+    told = vibey("explain", job, "--json").json["waiting"]["engines"]
+    assert {each["engine"]: each["ground"] for each in told} == dict.fromkeys(
+        ("near", "far", "bought"), "excluded_by_job"
+    )
 
 
 def test_enqueue_and_its_duplicate(vibey: CommandLine) -> None:

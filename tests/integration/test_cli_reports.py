@@ -78,7 +78,7 @@ def test_reasons_of_queued_jobs(vibey: CommandLine) -> None:
     """A full fleet, a missing worker, an impossible wish and a backoff are each told in words."""
     vibey.bench.enqueue(3)
     (full,) = vibey.enqueued()
-    (lone,) = vibey.enqueued(1, "--exclude", "near", "--exclude", "far", "--exclude", "bought")
+    (lone,) = vibey.enqueued(1, "--exclude", "near", "--exclude", "far", "--exclude", "bought", "--anyway")
     vibey.route()
     assert "full" in vibey("job", full, "--json").json["reason"]
     assert "no engine may serve it" in vibey("job", lone, "--json").json["reason"]

@@ -111,14 +111,21 @@ def test_eligible_engines_are_those_that_may_serve_the_job(database_url: str, re
         "pool": {"side": {"members": ["spare", "bought"]}},
     }
     made = Bench(database_url, redis_url, tmp_path, tables)
-    (plain,), (web,), (less,), (side,), (none,) = (
+    (plain,), (web,), (less,), (side,), (none,), (pinned,) = (
         made.enqueue(),
         made.enqueue(capabilities=["web"]),
         made.enqueue(exclude=["near"]),
         made.enqueue(pool="side"),
-        made.enqueue(pool="side", capabilities=["web"]),
+        made.enqueue(pool="side", capabilities=["web"], anyway=True),
+        made.enqueue(engines=["far", "bought"]),
     )
     found = {job: set(each.eligible) for job, each in windowed(made).items()}
-    assert found == {plain: {"near", "far", "spare"}, web: {"near"}, less: {"far", "spare"}, side: {"spare"}}
+    assert found == {
+        plain: {"near", "far", "spare"},
+        web: {"near"},
+        less: {"far", "spare"},
+        side: {"spare"},
+        pinned: {"far"},
+    }
     assert none not in found
     made.close()

@@ -72,6 +72,18 @@ def test_a_past_is_told_with_its_jobs_and_mishaps(open_bench: Callable[..., Benc
     assert [line["event"] for line in found if "event" in line] == ["down", "up"]
 
 
+def test_pins_and_repositories_become_exclusions(open_bench: Callable[..., Bench]) -> None:
+    """Of the engines the trace is told for; a job that none of them may run is left out, and counted."""
+    rooted = {"kind": "noop", "tier": "local", "workspace_roots": ["/srv"]}
+    bench = open_bench(engine={"l": noop(), "m": noop(), "r": rooted})
+    done(bench, 1, engines=["m"])
+    done(bench, 1, payload={"repo": "/srv/x"})
+    bench.enqueue(1, engines=["gone"], anyway=True)
+    past(bench)
+    assert [line["exclude"] for line in lines(bench)] == [["l", "r"], ["l", "m"]]
+    assert history_of(bench.installation, 48 * HOUR).left_out == 1
+
+
 def test_a_circuit_s_story_becomes_failure_and_return(open_bench: Callable[..., Bench]) -> None:
     """What opened an account's circuit is a failure of that kind, told once, until it closes again."""
     bench = open_bench(engine={"p": noop("paid")})

@@ -11,7 +11,7 @@ from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import InvalidInput, Refused, Unservable
 from vibey.domain.outcome import Failure, FailureClass, Success
-from vibey.services import control, fleet, suitability, views
+from vibey.services import control, fleet, requirements, views
 from vibey.services.batch import place_lines
 from vibey.services.enqueue import Order, place
 from vibey.services.explain import explain
@@ -384,6 +384,6 @@ def test_whom_a_unit_could_help(open_bench: Callable[..., Bench]) -> None:
     bench = open_bench(engine=FLEET)
     bench.enqueue(1, payload={"repo": "/srv/x"})
     with bench.installation.database.begin() as connection:
-        candidates = suitability.Candidates.load(connection)
+        candidates = requirements.Candidates.load(connection)
     assert candidates.workspace({"repo": "/srv/x"}) == {"claude", "off"}
     assert candidates.workspace({"n": 1}) is None

@@ -102,7 +102,7 @@ def _show_run(screen: Console, run: Mapping[str, Any]) -> None:
     if not run["reproduced"]:
         _facts(screen, {**facts, "unexplained": run["problem"]})
         return
-    waived = "; an exclusion was waived, as it would have left the tier empty" if run["grounds"]["waived"] else ""
+    waived = f"; {run['grounds']['waiver']}" if run["grounds"]["waived"] else ""
     _facts(screen, {**facts, "because": f"{run['grounds']['because']}{waived}"})
     for step in run["turn"]:
         _show_turn(screen, step)

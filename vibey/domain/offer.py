@@ -3,7 +3,9 @@
 Pure and total: for every survey, policy and load there is exactly one answer, the first that applies.
 
 1. *No local candidate.* Paid is offered. If local engines are configured this is a fallback, which the policy allows,
-   counts against the cap, or forbids; with no local engine in the pool it is a plain assignment.
+   counts against the cap, or forbids; with no local engine in the pool it is a plain assignment. Why no local engine is
+   a candidate makes no difference: also not when the job handed itself off from it, names other engines, or works in a
+   repository that only paid engines reach.
 2. *Mode singleton.* The preferred tier's candidates, whatever the load.
 3. *A local candidate has a free slot.* Exactly the free locals: paid is never offered beside a free local slot.
 4. *Overflow cannot follow*, because no paid candidate is free or the cap is spent. Local, so the job waits for it.

@@ -17,8 +17,8 @@ from vibey.domain.errors import Refused, UnknownName
 from vibey.domain.settlement import JobState
 from vibey.services.absence import absent
 from vibey.services.enqueue import check_word
+from vibey.services.requirements import workspace_now
 from vibey.services.settle import end_row
-from vibey.services.suitability import workspace_now
 from vibey.settings import ProjectPolicy
 from vibey.store import engines, fleet, jobs, ledger, projects, runs
 from vibey.store.ledger import Event

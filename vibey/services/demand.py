@@ -9,7 +9,7 @@ from vibey.domain.effort import Effort
 from vibey.domain.requirement import Requirement
 from vibey.domain.turn import standing
 from vibey.services.pools import Trees
-from vibey.services.suitability import can_serve
+from vibey.services.requirements import can_serve
 from vibey.store import fleet, measurements
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from vibey.domain.call import ROUTED_TASKS, task_call_of
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, Refused, UnknownName, Unservable
 from vibey.domain.requirement import Requirement
-from vibey.services.suitability import Candidates
+from vibey.services.requirements import Candidates
 from vibey.store import callers, jobs, projects
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ The explanation is a plain value:
                 problem, grounds, walk, engines; the last three are None or empty where it is not `reproduced`, and
                 `problem` then says why
       grounds   because (a sentence), mode, waited_seconds, threshold_seconds, cap_left (before; None when no unit was
-                taken), counted, waived, local_slots [engine, in_use, slots]
+                taken), counted, waived, waiver (a sentence), local_slots [engine, in_use, slots]
       walk      a step for each pool: pool, select, skipped [class, found: full|closed], class, demoted, members
                 [member, share, credit_before, credit_after], chosen, turn: only|drawn|sticky|yielded
       engines   every engine in declared order: engine, tier, verdict, ground, detail (a sentence), pool, share,

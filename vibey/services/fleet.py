@@ -16,7 +16,7 @@ from vibey.engines.keys import confided
 from vibey.engines.registry import build, equipped
 from vibey.engines.stream import masked_line
 from vibey.services.asking import answers
-from vibey.services.suitability import refresh_workspace_sets
+from vibey.services.requirements import refresh_workspace_sets
 from vibey.settings.facts import engine_facts
 from vibey.settings.values import nearest_name
 from vibey.store import ageing, engines, fleet, ledger, projects

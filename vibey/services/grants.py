@@ -142,7 +142,9 @@ def _notes(outlook: Outlook, decision: Assign) -> list[dict[str, Any]]:
         kind = Event.ENGINE_OVERFLOW_SELECTED if decision.why is Why.OVERFLOW else Event.PAID_FALLBACK_SELECTED
         notes.append({"kind": kind.value, "unit": decision.counted, "data": _paid(outlook, decision) | attempt})
     if decision.waived:
-        notes.append({"kind": Event.EXCLUSION_WAIVED.value, "unit": False, "data": attempt})
+        back = decision.engine.name in decision.request.requirement.handed_off
+        data = attempt | {"reason": "handoff" if back else "effort"}
+        notes.append({"kind": Event.EXCLUSION_WAIVED.value, "unit": False, "data": data})
     return notes
 
 

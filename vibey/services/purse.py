@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vibey.services import modes
-from vibey.services.suitability import can_serve
+from vibey.services.requirements import can_serve
 from vibey.store import cap, fleet
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from vibey.domain.engine import MILLION, Tier
 from vibey.domain.offer import Why
 from vibey.domain.rotation import UNIT
 from vibey.domain.selection import DEMOTED_LABEL, Status, Turn
-from vibey.services.suitability import lacking
+from vibey.services.requirements import lacking
 from vibey.services.verdicts import Ground, Judged, Verdict, verdicts
 from vibey.services.wording import instant
 
@@ -85,11 +85,18 @@ def grounds(question: Question, answer: Assign) -> View:
         "cap_left": load.cap_left if answer.counted else None,
         "counted": answer.counted,
         "waived": answer.waived,
+        "waiver": _waiver(answer) if answer.waived else None,
         "local_slots": [
             {"engine": each.name, "in_use": in_use.get(each.name, 0), "slots": each.slots} for each in local
         ],
     }
     return {"because": _because(question, answer, found), **found}
+
+
+def _waiver(answer: Assign) -> str:
+    if answer.engine.name in answer.request.requirement.handed_off:
+        return "its exclusion after a handoff was waived, as no other engine was left"
+    return "an exclusion was waived, as it would have left the tier empty"
 
 
 def _because(question: Question, answer: Assign, found: View) -> str:

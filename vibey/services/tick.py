@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vibey.domain import settlement
 from vibey.services import adjust
+from vibey.services.requirements import refresh_workspace_sets
 from vibey.services.route import route
 from vibey.services.settle import end_row
-from vibey.services.suitability import refresh_workspace_sets
 from vibey.store import adjustments, fleet, jobs, runs
 from vibey.store.runs import Expired, Granted
 

@@ -220,7 +220,8 @@ SET_WORKSPACES = Statement(
            as r(key bigint, repo jsonb, workspace text[], new_key bigint)),
        held as materialized (
          select j.id, changed.workspace, changed.new_key
-         from jobs j join changed on changed.key = j.requirement_key and changed.repo = j.payload -> 'repo'
+         from jobs j
+         join changed on changed.key = j.requirement_key and coalesce(changed.repo, 'null') = j.payload -> 'repo'
          where j.workspace is not null and j.ended_at is null
          order by j.id for no key update of j)
        update jobs j set workspace = held.workspace, requirement_key = held.new_key

@@ -1,4 +1,4 @@
-"""Suitability: which configured engines could ever serve a job, and what is missing for each of the others.
+"""Requirements: which configured engines could ever serve what a job asks, and what is missing for each of the others.
 
 Only what does not pass by itself counts: the engines a job names or excludes, the repository it works in, the
 capabilities it needs, and the pool it is for. Pauses, circuits, logins and full slots come and go, and a disabled
