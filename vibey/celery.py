@@ -25,7 +25,7 @@ from vibey.publisher import (
     TICK_TASK,
 )
 from vibey.worker import lifecycle  # noqa: F401  registers the worker's signals
-from vibey.worker.application import app, installation
+from vibey.worker.application import app, follower, installation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def build(run_id: int, token: int) -> None:
     """Carry out one granted run, if its token still holds."""
     from vibey.services.run import carry_out
 
-    carry_out(installation(), run_id, token)
+    carry_out(installation(), run_id, token, follower().follow)
 
 
 @app.task(name=TICK_TASK)

@@ -41,13 +41,14 @@ MEASURE_SECONDS = 3600.0
 # How often beat asks whether it is time for an audit.
 AUDIT_SECONDS = 600.0
 PRUNE_SECONDS = 600.0
+ENGINE_PREFIX = "engine."
 MARGIN_SECONDS = 600
 RETRIES: dict[str, Any] = {"max_retries": 2, "interval_start": 0, "interval_max": 0.5}
 
 
 def engine_queue(engine: str) -> str:
     """The queue that carries an engine's runs."""
-    return f"engine.{engine}"
+    return f"{ENGINE_PREFIX}{engine}"
 
 
 @dataclass(frozen=True, slots=True)

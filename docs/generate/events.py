@@ -93,6 +93,10 @@ DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
         "an exclusion is not obeyed: it would have left no engine (`handoff`), or its tier empty (a rise of `effort`)",
         ("attempt", "reason"),
     ),
+    Event.CONFIGURATION_APPLIED: (
+        "a configuration is put in force; `difference` has one line each, `undone` is what an undo went back from",
+        ("generation", "by", "difference", "undone"),
+    ),
 }
 INTRODUCTION = """\
 # Ledger events

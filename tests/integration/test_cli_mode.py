@@ -27,7 +27,7 @@ def test_mode_and_measure_tell_programs(vibey: CommandLine) -> None:
     assert declared.keys() >= MODE_KEYS
     assert (declared["setting"], declared["mode"], declared["mode_source"]) == ("singleton", "singleton", "declared")
     assert (declared["measured_at"], declared["next_measurement"], declared["evidence"]) == (None, None, None)
-    assert vibey("project", "set", "default", "mode=auto").code == 0
+    vibey.set_default(mode="auto")
     waiting = vibey("mode", "--json").json
     assert (waiting["mode_source"], waiting["next_measurement"]) == ("fallback", waiting["as_of"])
     first = vibey("measure", "default", "--json").json
@@ -50,7 +50,7 @@ def test_mode_and_measure_tell_programs(vibey: CommandLine) -> None:
 
 def test_mode_and_measure_tell_people(vibey: CommandLine) -> None:
     """The same in a few lines."""
-    vibey("project", "set", "default", "mode=auto")
+    vibey.set_default(mode="auto")
     before = vibey("mode").out
     assert "before the next job is routed" in before
     after = vibey("measure").out

@@ -158,7 +158,7 @@ def test_status_and_the_cap(vibey: CommandLine) -> None:
 
 def test_a_hybrid_day_in_words(vibey: CommandLine) -> None:
     """Held jobs are counted and say since when and until when; with the cap spent, and with fallback barred, why."""
-    vibey("project", "set", "default", "mode=hybrid", "paid_daily_cap=1", "overflow_after_seconds=60")
+    vibey.set_default(mode="hybrid", paid_daily_cap=1, overflow_after_seconds=60)
     jobs = vibey.enqueued(5)
     vibey.route()
     assert vibey("status", "--json").json["held"] == 2
@@ -180,14 +180,14 @@ def test_a_hybrid_day_in_words(vibey: CommandLine) -> None:
         ("count", "no local engine may serve it now, and the paid cap of 1"),
         ("never", "keeps it from"),
     ):
-        vibey("project", "set", "default", f"paid_fallback={rule}")
+        vibey.set_default(paid_fallback=rule)
         vibey.route()
         assert words in vibey("job", jobs[-1], "--json").json["reason"]
 
 
 def test_cost_by_day_project_and_engine(vibey: CommandLine) -> None:
     """Runs, tokens, dollars and units stand under the UTC day of their grant, today first, with each day's sum."""
-    vibey("project", "set", "default", "mode=hybrid", "overflow_after_seconds=0")
+    vibey.set_default(mode="hybrid", overflow_after_seconds=0)
     vibey("new", "idle")
     vibey.enqueued(5)
     vibey.route()
@@ -267,7 +267,7 @@ def test_doctor_finds_what_is_missing(vibey: CommandLine) -> None:
     assert found["paid_fallback"]["state"] == "warn"
     assert {found[name]["state"] for name in ("postgres", "redis", "schema", "engine near", "workers")} == {"ok"}
     query(vibey.bench.url, "update installation set last_tick_at = now()")
-    vibey("project", "set", "default", "paid_fallback=count")
+    vibey.set_default(paid_fallback="count")
     assert vibey("doctor").code == 0
     vibey.bench.staff("near")
     lacking = vibey("doctor")

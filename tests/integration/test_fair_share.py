@@ -11,7 +11,8 @@ from tests.support.installation import Bench, noop
 from tests.support.wait import until
 from vibey.domain.outcome import Success
 from vibey.domain.turn import standing
-from vibey.services import control, fleet, modes
+from vibey.services import control, modes
+from vibey.services.apply import apply
 from vibey.services.audit import audit
 from vibey.services.explain import explain
 from vibey.services.replay import replay
@@ -176,7 +177,7 @@ def test_another_ageing_moves_the_queue(open_bench: Callable[..., Bench], tmp_pa
     for age, expected in ((60, [(old,), (urgent,)]), (0, [(urgent,), (old,)])):
         tables = {**bench.tables, "engines": {**bench.tables["engines"], "priority_age_seconds": age}}
         changed = bench.installation.__class__.open(settings_of(Source(None, tmp_path, tables), {}))
-        fleet.sync(changed)
+        apply(changed)
         changed.database.dispose()
         assert bench.rows(order) == expected
 

@@ -119,7 +119,7 @@ def test_a_current_measurement_is_used_again(single: Bench) -> None:
 
 def test_declared_modes_are_not_measured(single: Bench) -> None:
     """Singleton and hybrid are as declared; only somebody who asks has them measured."""
-    control.set_project(single.installation, "default", {"mode": "hybrid"})
+    single.set_default(mode="hybrid")
     found = resolved(single)
     assert (found.policy.mode, found.source, found.stale) == (Mode.HYBRID, "declared", False)
     measure.refresh_all(single.installation)
@@ -129,12 +129,12 @@ def test_declared_modes_are_not_measured(single: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"overflow_after_seconds": "601"}, {"auto_window_hours": "100"}, {"auto_min_contention": "0.2"}]
+    "change", [{"overflow_after_seconds": 601}, {"auto_window_hours": 100}, {"auto_min_contention": 0.2}]
 )
-def test_changed_rules_outdate_a_measurement(single: Bench, change: dict[str, str]) -> None:
+def test_changed_rules_outdate_a_measurement(single: Bench, change: dict[str, object]) -> None:
     """A measurement by other thresholds is none."""
     measure.refresh_all(single.installation)
-    control.set_project(single.installation, "default", change)
+    single.set_default(**change)
     found = resolved(single)
     assert found.stale
     assert "of other engines, slots or thresholds" in found.reason

@@ -11,7 +11,8 @@ from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import InvalidInput, Refused, Unservable
 from vibey.domain.outcome import Failure, FailureClass, Success
-from vibey.services import control, fleet, requirements, views
+from vibey.services import control, requirements, views
+from vibey.services.apply import apply
 from vibey.services.batch import place_lines
 from vibey.services.enqueue import Order, place
 from vibey.services.explain import explain
@@ -46,7 +47,7 @@ def configure(bench: Bench, /, **engines: dict[str, Any]) -> None:
     tables = {**bench.tables, "engine": engines}
     changed = Installation.open(settings_of(Source(None, Path("/"), tables), {}))
     try:
-        fleet.sync(changed)
+        apply(changed)
     finally:
         changed.close()
     bench.staff(*engines)

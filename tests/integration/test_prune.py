@@ -178,7 +178,7 @@ def test_a_measurement_finds_all_of_its_window(open_bench: Callable[..., Bench])
     bench = open_bench(
         engine={"near": noop(), "bought": noop("paid")}, engines={"mode": "auto"}, services={"keep_days": 1}
     )
-    control.set_project(bench.installation, "default", {"auto_window_hours": "400"})
+    bench.set_default(auto_window_hours=400)
     crowded(bench)
     for table in ("jobs", "runs"):
         aged = ", ".join(f"{each} = {each} - interval '150 hours'" for each in INSTANTS[table])

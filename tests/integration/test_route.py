@@ -15,7 +15,7 @@ from vibey.services import control
 from vibey.services import route as routing
 from vibey.services.audit import audit
 from vibey.services.enqueue import Order, place_in
-from vibey.services.run import _start
+from vibey.services.run import _start, carry_out
 from vibey.services.settle import Held, settle
 from vibey.services.tick import tick
 
@@ -233,6 +233,8 @@ def test_a_pool_named_like_a_former_engine_adds_nothing_to_its_counts(open_bench
     former = open_bench(engine={"duo": noop(), "x": noop()})
     former.enqueue(1)
     routing.route(former.installation, "main")
+    [(run, token, _)] = former.live()
+    carry_out(former.installation, run, token)
     before = former.rows("select selected_count, expected from engines where name = 'duo'")
     bench = open_bench(
         engine={"x": noop(), "y": noop(), "z": noop()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from tests.support.cli import Cli, write_config
@@ -32,8 +33,11 @@ class CommandLine(Cli):
 
     def __init__(self, database_url: str, redis_url: str, folder: Path) -> None:
         """Write the configuration and the fleet; `bench` has a live worker for every engine."""
-        services = {"database_url": database_url, "redis_url": redis_url, "data_dir": str(folder / "data")}
-        super().__init__(write_config(folder / "vibey.toml", services, f'[engines]\nmode = "singleton"\n{ENGINES}'))
+        self._services = {"database_url": database_url, "redis_url": redis_url, "data_dir": str(folder / "data")}
+        self.config = folder / "vibey.toml"
+        self._keys: dict[str, object] = {"mode": "singleton"}
+        self._write()
+        super().__init__(self.config)
         engine = {
             "near": {"kind": "noop", "tier": "local", "weight": 2, "capabilities": ["web"]},
             "far": {"kind": "noop", "tier": "local"},
@@ -41,6 +45,16 @@ class CommandLine(Cli):
         }
         engines = {"mode": "singleton", "slots": {"near": 2}}
         self.bench = Bench(database_url, redis_url, folder, {"engine": engine, "engines": engines})
+
+    def set_default(self, **keys: object) -> None:
+        """Apply the file with these keys of `[engines]`, which the default project follows."""
+        self._keys.update(keys)
+        self._write()
+        assert self("apply", "--yes").code == 0
+
+    def _write(self) -> None:
+        lines = [f"{key} = {json.dumps(value)}" for key, value in self._keys.items()]
+        write_config(self.config, self._services, "\n".join(["[engines]", *lines, ENGINES]))
 
     def enqueued(self, count: int = 1, *options: str) -> list[int]:
         """Enqueue jobs alike; their ids."""

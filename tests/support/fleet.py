@@ -22,6 +22,7 @@ from tests.support import trees
 from tests.support.databases import query
 from tests.support.wait import until
 from vibey.publisher import CONTROL_QUEUE
+from vibey.services.apply import apply
 from vibey.services.enqueue import Order, place
 from vibey.services.installation import Installation
 from vibey.settings import load
@@ -136,6 +137,7 @@ class Fleet:
         self.config.write_text(_toml(self._tables(services, prefix, tables)), encoding="utf-8")
         self.settings = load(self.config, {})
         self.installation = Installation.open(self.settings)
+        apply(self.installation)
 
     def _tables(self, services: Services | None, prefix: str, tables: Mapping[str, Any]) -> dict[str, Any]:
         own: dict[str, Any] = {"data_dir": str(self.folder / "data"), "redis_prefix": prefix}

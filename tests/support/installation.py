@@ -9,7 +9,8 @@ import redis
 from tests.support.databases import query
 from tests.support.wait import until
 from vibey.publisher import CONTROL_QUEUE, engine_queue
-from vibey.services import fleet, pulse
+from vibey.services import pulse
+from vibey.services.apply import apply
 from vibey.services.enqueue import Order, place
 from vibey.services.installation import Installation
 from vibey.settings import Source, settings_of
@@ -31,13 +32,20 @@ class Bench:
         self.redis_url = redis_url
         self.url = database_url
         self.installation = Installation.open(settings_of(Source(None, folder, tables), {}))
-        fleet.sync(self.installation)
+        apply(self.installation)
         self.staff()
 
     def staff(self, *engines: str) -> None:
         """Let a live worker serve these engines, all of them by default."""
         served = engines or tuple(self.installation.settings.engine)
         pulse.appear(self.installation, pulse.Worker("worker@test", served, 64))
+
+    def set_default(self, **keys: object) -> None:
+        """Apply the configuration with these keys of `[engines]`, which the default project follows."""
+        self.tables = {**self.tables, "engines": {**self.tables["engines"], **keys}}
+        source = Source(None, self.installation.file.services.data_dir.parent, self.tables)
+        self.installation = self.installation.reread(settings_of(source, {}))
+        apply(self.installation)
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """Rows of a query, each a tuple."""

@@ -21,7 +21,8 @@ from vibey.bench.figures import say
 from vibey.bench.peers import Peers
 from vibey.bench.processes import Processes
 from vibey.domain.errors import VibeyError
-from vibey.services import fleet, pulse
+from vibey.services import pulse
+from vibey.services.apply import apply
 from vibey.services.installation import Installation
 from vibey.settings import load
 from vibey.store import migrate
@@ -147,7 +148,7 @@ class Laboratory:
             config.write_text(self._toml(database, slots, policy or {"mode": "singleton"}) + engines, encoding="utf-8")
             installation = Installation.open(load(config, {}))
             try:
-                fleet.sync(installation)
+                apply(installation)
                 yield Site(installation, config)
             finally:
                 installation.database.dispose()

@@ -13,7 +13,7 @@ from vibey.bench.depth import SLOTS, VACUUM, granting
 from vibey.bench.figures import Figure, Scale, ratios, say
 from vibey.bench.laboratory import rows
 from vibey.services import enqueue
-from vibey.services.fleet import DEFAULT_PROJECT
+from vibey.store.projects import DEFAULT_PROJECT
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from vibey.cli import output, session
 from vibey.cli.command import Command, Group, json_option
 from vibey.cli.output import Column
+
+if TYPE_CHECKING:
+    from vibey.settings.difference import Change
 
 
 @click.group(cls=Group, examples=("vibey config check", "vibey config show"))
@@ -50,19 +54,43 @@ def check(context: click.Context, *, as_json: bool) -> None:
 @config.command(
     cls=Command,
     examples=(
-        "vibey config show           every key, its value, and its source",
+        "vibey config show           every key, its value in force, and its source",
         "vibey config show --json",
     ),
 )
 @json_option
 def show(*, as_json: bool) -> None:
-    """Show every key with its value in force and its source: default, file or environment."""
+    """Show every key with its value in force, where it comes from, and beside it what the file says where it differs.
+
+    What routing depends on is in force once it is applied; services, and what runs an engine, as the file here says.
+    Where the database cannot be asked, only what file and environment say is shown.
+    """
+    from vibey.domain.errors import VibeyError
+    from vibey.services.apply import in_force_beside
+
     chosen = session.settings()
-    rows = chosen.effective()
+    generation: int | None = None
+    changes: tuple[Change, ...] = ()
+    rows = [(key, value, source, value) for key, value, source in chosen.effective()]
+    try:
+        with session.installation() as installation:
+            generation, rows, changes = in_force_beside(installation)
+    except VibeyError as error:
+        output.note(output.plain(f"vibey: what is in force is not known: {error}"))
     if as_json:
-        entries = [{"key": key, "value": value, "source": source} for key, value, source in rows]
-        output.print_json({"path": str(chosen.path) if chosen.path else None, "settings": entries})
+        entries = [{"key": key, "value": value, "source": source, "file": said} for key, value, source, said in rows]
+        path = str(chosen.path) if chosen.path else None
+        told = [change.as_json() for change in changes]
+        output.print_json({"path": path, "generation": generation, "settings": entries, "differences": told})
         return
-    columns = (Column("KEY"), Column("VALUE", wide=True), Column("SOURCE", wide=True))
-    shown = [(key, json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
+    columns = (Column("KEY"), Column("VALUE", wide=True), Column("SOURCE", wide=True), Column("FILE SAYS", wide=True))
+    shown = [(key, _text(value), source, _text(said) if said != value else "") for key, value, source, said in rows]
     output.console().print(output.table(columns, shown))
+    if changes:
+        click.echo(f"\nvibey.toml differs from what is in force (generation {generation}); run: vibey apply")
+        for change in changes:
+            click.echo(output.plain(f"  {change}"))
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else json.dumps(value, ensure_ascii=False)

@@ -31,7 +31,7 @@ INTERRUPTED = 130
 # A command's first sentence is folded, not cut.
 WHOLE = 200
 COMMANDS = {
-    "Start": ("init", "up", "down", "migrate", "doctor", "config", "demo"),
+    "Start": ("init", "up", "down", "migrate", "apply", "doctor", "config", "demo"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
     "Look": ("status", "jobs", "job", "explain", "logs", "engines", "slots", "mode", "cost", "ledger", "metrics"),
     "Operate": ("engine", "measure", "audit", "simulate", "replay", "prune", "bench"),

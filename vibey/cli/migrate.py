@@ -15,13 +15,13 @@ from vibey.cli.output import print_json
 )
 @json_option
 def migrate(*, as_json: bool) -> None:
-    """Bring the database to this version's schema and configuration.
+    """Bring the database to this version's schema.
 
-    The fleet in it becomes what the configuration says. Starts the embedded servers if the configuration names none.
-    `vibey up` does this by itself.
+    What is in force stays in force: `vibey apply` is what changes it. Refused while workers of the version before are
+    alive. Starts the embedded servers if the configuration names none. `vibey up` does this by itself.
     """
-    from vibey.services import fleet
     from vibey.services.installation import Installation, ensure_services
+    from vibey.store import generations
     from vibey.store import migrate as schema
 
     chosen = session.settings()
@@ -29,14 +29,16 @@ def migrate(*, as_json: bool) -> None:
     opened = Installation.open(chosen)
     try:
         before = schema.current(opened.database)
-        schema.upgrade(opened.database.url)
+        opened.upgrade_schema()
         after = schema.current(opened.database)
-        fleet.sync(opened)
+        is_applied = opened.database.statement(generations.number) is not None
     finally:
         opened.close()
     if as_json:
-        print_json({"from": before, "to": after, "changed": before != after})
+        print_json({"from": before, "to": after, "changed": before != after, "applied": is_applied})
     elif before == after:
         click.echo(f"the schema is at {after} already")
     else:
         click.echo(f"migrated from {before or 'nothing'} to {after}")
+    if not as_json and not is_applied:
+        click.echo("no configuration has been applied yet; run: vibey apply")

@@ -37,7 +37,10 @@ def list_(*, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def show(name: str, *, as_json: bool) -> None:
-    """Show the dispatch settings of project NAME: its own, and what the environment makes of them."""
+    """Show the dispatch settings of project NAME: what is in force, where it comes from, and where the file differs.
+
+    The implicit project `default` follows the configuration that was applied; others keep the copy they were made with.
+    """
     from vibey.services import views
 
     with session.installation() as installation:
@@ -45,9 +48,10 @@ def show(name: str, *, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
         return
-    own, effective = found["policy"], found["effective"]
-    rows = [(key, own[key], effective[key] if effective[key] != own[key] else "") for key in own]
-    output.console().print(output.table((Column("KEY"), Column("VALUE"), Column("ENVIRONMENT SAYS")), rows))
+    effective, sources, file = found["effective"], found["sources"], found["file"]
+    rows = [(key, effective[key], sources[key], file.get(key, "")) for key in effective]
+    columns = (Column("KEY"), Column("VALUE"), Column("FROM"), Column("FILE SAYS"))
+    output.console().print(output.table(columns, rows))
 
 
 @project.command(

@@ -35,6 +35,6 @@ def installation() -> Iterator[Installation]:
             if chosen.services.database_url or type(error) is not ServiceUnavailable:
                 raise
             raise ServiceUnavailable(error.service, error.detail, "run: vibey up") from error
-        yield opened
+        yield opened.current()
     finally:
         opened.close()

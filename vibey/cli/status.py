@@ -49,6 +49,20 @@ def status(*, project: str, watch: bool, as_json: bool) -> None:
         output.console().print(_page(found))
 
 
+def _configuration(found: Mapping[str, Any]) -> str:
+    """Which configuration is in force, and whether the file says something else."""
+    if found["generation"] is None:
+        return "no configuration has been applied yet; run: vibey apply"
+    in_force = f"generation {found['generation']} is in force"
+    return f"{in_force}; vibey.toml differs from it: run vibey apply --check" if found["file_differs"] else in_force
+
+
+def _problems(found: Mapping[str, Any]) -> list[str]:
+    """Why live workers do not serve some engines."""
+    alive = [worker for worker in found["workers"] if worker["alive"]]
+    return [f"worker {worker['name']}: {text}" for worker in alive for text in worker["problems"].values()]
+
+
 def _watch(installation: Installation, project: str) -> None:
     from rich.live import Live
 
@@ -78,6 +92,8 @@ def _page(found: Mapping[str, Any]) -> Group:
         f"jobs     {', '.join(f'{found[name]:,} {name}' for name in ('queued', 'held', 'granted', 'running'))}",
         f"cap      {cap['used']} of {cap['limit']} paid units of {owner} used on {cap['utc_day']} (UTC)",
         f"workers  {', '.join(alive) or 'none alive; run: vibey up'}",
+        *(f"         {problem}" for problem in _problems(found)),
+        f"config   {_configuration(found)}",
         f"database {output.database(found['database'])}",
     ]
     text = Text(output.plain("\n".join(lines)) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,13 @@ from vibey.cli.command import Command, json_option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vibey.services.apply import Plan
     from vibey.services.doctor import Check
     from vibey.services.machine import Up
     from vibey.settings import Settings
 
 LOOK_SECONDS = 1.0
+DIFFERS = "vibey.toml differs from what is in force"
 MARKS = {"ok": "·", "warn": "!", "fail": "x"}
 
 
@@ -28,18 +31,21 @@ MARKS = {"ok": "·", "warn": "!", "fail": "x"}
     examples=(
         "vibey up                 in the foreground; Ctrl-C stops everything",
         "vibey up --detach        return when the workers are ready",
+        "vibey up --apply         apply the configuration where it differs",
         "vibey up --no-flower     without Flower's web page",
     ),
 )
 @click.option("-d", "--detach", is_flag=True, help="Return when everything is up.")
+@click.option("--apply", "applies", is_flag=True, help="Apply the configuration where it differs, without asking.")
 @click.option("--no-flower", is_flag=True, help="Leave Flower out.")
 @json_option
-def up(*, detach: bool, no_flower: bool, as_json: bool) -> None:
+def up(*, detach: bool, applies: bool, no_flower: bool, as_json: bool) -> None:
     """Start everything on this machine, and keep it running.
 
     Starts Postgres and a Redis-compatible server unless the configuration names some, migrates the database, checks
     services and engines, and runs a control worker, a build worker, beat and Flower; one that dies is started again.
-    Repeating it is harmless. In the foreground, Ctrl-C takes everything down again.
+    A first start applies the configuration; a later one shows what differs from what is in force and, at a terminal,
+    asks whether to apply it. Repeating it is harmless. In the foreground, Ctrl-C takes everything down again.
     """
     from vibey.services import machine
 
@@ -47,7 +53,8 @@ def up(*, detach: bool, no_flower: bool, as_json: bool) -> None:
         raise click.UsageError("--json goes with --detach")
     chosen = session.settings()
     with _ending() as ended:
-        steps = machine.Steps(_step(as_json=as_json), _checked(as_json=as_json), ended.wait)
+        agree = _agree(applies=applies, as_json=as_json)
+        steps = machine.Steps(_step(as_json=as_json), _checked(as_json=as_json), ended.wait, agree)
         done = machine.up(chosen, steps, with_flower=not no_flower)
         if as_json:
             output.print_json(_as_json(done))
@@ -84,6 +91,24 @@ def _checked(*, as_json: bool) -> Any:  # noqa: ANN401  what machine.Steps takes
             output.check_line(f"  {MARKS[check.state]}", check.state, f"{check.name}: {check.detail}", check.fix)
 
     return tell
+
+
+def _agree(*, applies: bool, as_json: bool) -> Any:  # noqa: ANN401  what machine.Steps takes
+    """What asks whether a difference from what is in force is to be applied: --apply says so, else a person does."""
+
+    def agree(found: Plan) -> bool:
+        say = output.note if as_json else click.echo
+        say(f"{DIFFERS} (generation {found.generation}):")
+        for line in (*found.changes, *(f"* {effect}" for effect in found.effects)):
+            say(output.plain(f"  {line}"))
+        if applies:
+            return True
+        if not as_json and sys.stdin.isatty() and click.confirm("Apply this?", default=False):
+            return True
+        say(f"generation {found.generation} stays in force; to apply the file: vibey apply")
+        return False
+
+    return agree
 
 
 def _as_json(done: Up) -> dict[str, Any]:

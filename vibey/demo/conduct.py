@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vibey.demo.crew import Crew
 from vibey.domain.errors import Refused, VibeyError
 from vibey.services import control, summary, views
+from vibey.services.apply import apply
 from vibey.services.audit import Audit, audit
 from vibey.services.enqueue import Order, orders_of, place
 from vibey.services.installation import Installation, ensure_services
@@ -152,7 +153,9 @@ def _fresh_project(installation: Installation) -> str:
 def _installed(settings: Settings) -> Installation:
     urls = ensure_services(settings)
     migrate.upgrade(urls.database_url)
-    return Installation.open(settings)
+    installation = Installation.open(settings)
+    apply(installation)
+    return installation
 
 
 def _await_workers(installation: Installation, crew: Crew, clock: Clock) -> None:

@@ -57,7 +57,7 @@ class World:
 
     `full`, the engines without a free slot, follows from the rest. `caps` says how many units are left of the cap a
     project draws on; projects that share a cap are given the same name in `purses`. `sessions` says which member each
-    session was given last in a class of a pool.
+    session was given last in a class of a pool. `pool_missing`: the pool is configured no more, and its jobs wait.
     """
 
     pool: Pool
@@ -70,6 +70,7 @@ class World:
     caps: Mapping[str, int] = field(default_factory=dict)
     sessions: Mapping[SessionKey, str] = field(default_factory=dict)
     full: frozenset[str] = field(default=UNKNOWN, compare=False)
+    pool_missing: bool = False
 
     def __post_init__(self) -> None:
         """Find the engines without a free slot, unless the world this one came from has told."""
@@ -238,6 +239,8 @@ DEFAULT_POLICY = Policy()
 
 def decide(request: Request, world: World, surveyed: Survey | None = None) -> Decision:
     """Where this job runs, or why it waits. `surveyed` is the requirement's survey, when it is at hand."""
+    if world.pool_missing:
+        return Wait(request, WaitReason.NO_SUCH_POOL)
     assessed = surveyed or world.survey(request.requirement)
     load = world.load(request, assessed)
     offered = offer(assessed, world.policy(request.requirement.project), load)
@@ -280,6 +283,8 @@ def prospect(surveyed: Survey, world: World, request: Request) -> Prospect:
 
     Tells the router how many of the group's jobs to fetch and lock, and what to note for the others.
     """
+    if world.pool_missing:
+        return Prospect(0, reason=WaitReason.NO_SUCH_POOL)
     policy = world.policy(request.requirement.project)
     load = replace(world.load(request, surveyed), waited_ms=policy.overflow_after_ms)
     offered = offer(surveyed, policy, load)

@@ -55,6 +55,7 @@ class WaitReason(StrEnum):
     NO_WORKER = "no_worker"
     CAP_SPENT = "cap_spent"
     FALLBACK_NOT_ALLOWED = "fallback_not_allowed"
+    NO_SUCH_POOL = "no_such_pool"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ VERSION = 1
 
 
 def world_json(world: World) -> dict[str, Any]:
-    """A world as JSON values."""
+    """A world as JSON values; that the pool is there goes without saying."""
+    missing = {"pool_missing": True} if world.pool_missing else {}
     return {
         "v": VERSION,
         "pool": _pool_json(world.pool),
@@ -36,6 +37,7 @@ def world_json(world: World) -> dict[str, Any]:
         "purses": dict(sorted(world.purses.items())),
         "caps": dict(sorted(world.caps.items())),
         "sessions": [[*key, member] for key, member in sorted(world.sessions.items())],
+        **missing,
     }
 
 
@@ -52,6 +54,7 @@ def world_of(value: Mapping[str, Any]) -> World:
         purses=value["purses"],
         caps=value["caps"],
         sessions={(pool, label, session): member for pool, label, session, member in value["sessions"]},
+        pool_missing=value.get("pool_missing", False),
     )
 
 

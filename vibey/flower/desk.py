@@ -22,6 +22,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vibey.domain.errors import SettingsError
 from vibey.services.installation import Installation
 from vibey.settings import load
 
@@ -71,6 +72,7 @@ class Desk:
     def __init__(self, installation: Installation | None = None) -> None:
         """Read this installation, else the one of the settings in force, opened when first needed."""
         self._installation = installation
+        self._stamp: tuple[int, int] | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="vibey-pages")
         self._readings: dict[Hashable, _Reading] = {}
         self.streams = 0
@@ -101,10 +103,29 @@ class Desk:
         self._readings = {}
 
     def _submit(self, work: Callable[[Installation], T]) -> asyncio.Future[T]:
-        installation = self._installation
-        if installation is None:
+        if self._installation is None:
             raise RuntimeError("the desk has no installation yet")
-        return asyncio.get_running_loop().run_in_executor(self._pool, work, installation)
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._work, work)
+
+    def _work(self, work: Callable[[Installation], T]) -> T:
+        """Do some work on the installation under what is in force, its file as it is by now."""
+        if self._installation is None:
+            raise RuntimeError("the desk has no installation yet")
+        installation = self._installation = self._reread(self._installation)
+        return work(installation.current())
+
+    def _reread(self, installation: Installation) -> Installation:
+        """The installation with its file read again, if that was changed; one that cannot be read changes nothing."""
+        path = installation.file.path
+        try:
+            found = None if path is None else path.stat()
+            stamp = None if found is None else (found.st_mtime_ns, found.st_size)
+            if stamp is None or stamp == self._stamp:
+                return installation
+            is_first, self._stamp = self._stamp is None, stamp
+            return installation if is_first else installation.reread(load(path))
+        except (OSError, SettingsError):
+            return installation
 
     def _forget_old(self, now: float) -> None:
         old = [key for key, each in self._readings.items() if each.answer.done() and now - each.asked_at > KEPT_SECONDS]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import socket
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from vibey.services.settle import end_row
 from vibey.settings import ProjectPolicy
 from vibey.store import engines, fleet, jobs, ledger, projects, runs
 from vibey.store.ledger import Event
+from vibey.store.projects import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,15 +115,20 @@ def _ended_words(state: str) -> str:
 def new_project(installation: Installation, name: str) -> projects.Project:
     """Make a project with a copy of the dispatch settings; Refused when the name is taken."""
     check_word("project", name)
-    policy = ProjectPolicy.of(installation.settings).to_json()
     with installation.database.begin() as connection:
+        policy = ProjectPolicy.of(installation.in_force(connection).settings).to_json()
         project = projects.create(connection, name, policy)
         ledger.append(connection, Event.PROJECT_CREATED, project=project.id, data=policy)
     return project
 
 
 def set_project(installation: Installation, name: str, changes: Mapping[str, str]) -> dict[str, object]:
-    """Change keys of a project's own policy, all or none; returns the policy as it now is."""
+    """Change keys of a project's own policy, all or none; returns the policy as it now is.
+
+    Refused for the implicit project, which follows the file.
+    """
+    if name == DEFAULT_PROJECT:
+        raise _follows_the_file(installation, changes)
 
     def work(connection: Connection) -> dict[str, object]:
         project = projects.named(connection, name)
@@ -136,6 +143,19 @@ def set_project(installation: Installation, name: str, changes: Mapping[str, str
         return after
 
     return installation.database.run(work)
+
+
+def _follows_the_file(installation: Installation, changes: Mapping[str, str]) -> Refused:
+    """Why the implicit project is not changed here, and the lines of the file to edit."""
+    file = installation.file.path or "vibey.toml (there is none here)"
+    lines = []
+    for key, text in changes.items():
+        value = ProjectPolicy().changed(key, text).to_json()[key]
+        lines.append(f"{key} = {json.dumps(value)}")
+    return Refused(
+        f"project {DEFAULT_PROJECT!r} follows the file",
+        f"edit [engines] in {file}: {'; '.join(lines)}; then run: vibey apply",
+    )
 
 
 def pause_engine(installation: Installation, name: str, *, paused: bool, by: str | None = None) -> None:

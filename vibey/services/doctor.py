@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from vibey.coordination import server
 from vibey.domain.errors import SchemaOutdated, ServiceUnavailable, SettingsError
 from vibey.domain.outcome import one_line
-from vibey.services import fleet
+from vibey.services import apply, fleet
 from vibey.services.display import database
 from vibey.services.fleet import config_of
 from vibey.services.installation import is_embedded, service_urls
 from vibey.services.prune import kept
-from vibey.services.views import workers
+from vibey.services.views import engines, workers
 from vibey.settings import ProjectPolicy
 from vibey.store import migrate, projects, suitability, views
 
@@ -67,6 +67,7 @@ def check(installation: Installation, *, staff: bool = True, waiting: Waiting | 
         yield schema
     yield from _engines(installation, waiting, is_recorded=ready)
     if ready:
+        yield from _configuration(installation)
         yield from _projects(installation, os.environ)
         yield _database(installation)
     if ready and staff:
@@ -145,6 +146,23 @@ def engine_check(name: str, health: Health) -> Check:
     return Check(f"engine {name}", State.FAIL, found or trouble, health.fix)
 
 
+def _configuration(installation: Installation) -> Iterator[Check]:
+    """Which generation is in force, and whether the file or the environment of this process says something else."""
+    found = apply.plan(installation)
+    if found.generation is None:
+        yield Check("configuration", State.FAIL, "none has been applied yet", "run: vibey apply")
+        return
+    for name, value, in_force in apply.overruled_variables(installation.current()):
+        detail = f"{name}={value} is not in force, {in_force} is"
+        yield Check("configuration", State.FAIL, detail, f"unset {name}, or run: vibey apply")
+    if found.differs:
+        more = f", and {len(found.changes) - 1} more" if len(found.changes) > 1 else ""
+        detail = f"{apply.DIFFERS} (generation {found.generation}): {found.changes[0]}{more}"
+        yield Check("configuration", State.WARN, detail, "see: vibey apply --check; then run: vibey apply")
+    else:
+        yield Check("configuration", State.OK, f"generation {found.generation} is in force")
+
+
 def _projects(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
     """Projects whose rules nobody can read, and those whose paid work has no bound."""
     tiers = {engine.tier for engine in installation.settings.engine.values() if engine.enabled}
@@ -173,15 +191,27 @@ def _database(installation: Installation) -> Check:
 
 def _workers(installation: Installation) -> Iterator[Check]:
     alive = [worker for worker in workers(installation)["workers"] if worker["alive"]]
-    served = {name for worker in alive for name in worker["engines"]}
-    wanted = [name for name, engine in installation.settings.engine.items() if engine.enabled]
-    lacking = [name for name in wanted if name not in served]
+    found = engines(installation)["engines"]
+    lacking = [each["name"] for each in found if each["configured"] and each["enabled"] and not each["worker"]]
+    problems = [(worker["name"], name, text) for worker in alive for name, text in worker["problems"].items()]
     if not alive:
         yield Check("workers", State.FAIL, "none is alive", "run: vibey up")
-    elif lacking:
-        fix = "run: vibey up, or start a worker that serves them"
-        yield Check("workers", State.FAIL, f"no live worker serves {', '.join(lacking)}", fix)
-    else:
+        return
+    for worker, name, text in problems:
+        state = State.FAIL if name in lacking else State.WARN
+        fix = "correct the file there, or put it in force: vibey apply"
+        yield Check("workers", state, f"worker {worker}: {text}", "" if "restart" in text else fix)
+    told = {name for _, name, _ in problems}
+    silent = [name for name in lacking if name not in told]
+    if silent:
+        # Workers of this installation follow what is applied by themselves, so there is none that was asked for these.
+        fix = "start a worker that serves them; one that was started with -Q serves no others"
+        yield Check("workers", State.FAIL, f"no live worker serves {', '.join(silent)}", fix)
+    for each in found:
+        if each["offered"] is not None and each["configured"] and each["offered"] < each["slots"]:
+            detail = f"{each['name']} has {each['slots']} slots, and its workers can have {each['offered']} at work"
+            yield Check("workers", State.WARN, detail, each["restart"])
+    if not lacking and not problems:
         names = ", ".join(worker["name"] for worker in alive)
         yield Check("workers", State.OK, f"{names}: every engine is served")
 

@@ -22,7 +22,7 @@ from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, Refused, UnknownName, Unservable
 from vibey.domain.requirement import Requirement
 from vibey.services.requirements import Candidates
-from vibey.store import callers, jobs, projects
+from vibey.store import callers, generations, jobs, projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,13 +240,16 @@ class _Checked:
 
     @classmethod
     def load(cls, connection: Connection, installation: Installation, orders: Sequence[Order]) -> _Checked:
+        generation = generations.number(connection)
+        if generation is None:
+            raise Refused("no configuration has been applied yet", "run: vibey apply")
         names = dict.fromkeys(order.project for order in orders)
         candidates = Candidates.load(connection)
         return cls(
             {name: projects.named(connection, name) for name in names},
             candidates,
             frozenset({"main", *candidates.pools}),
-            installation.settings.engines.max_attempts,
+            installation.under(connection, generation).settings.engines.max_attempts,
         )
 
     def job(self, number: int, order: Order, payload: str) -> jobs.NewJob:

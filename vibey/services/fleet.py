@@ -1,11 +1,11 @@
-"""Fleet: bring the engines' rows in line with the settings, and find out how the engines are."""
+"""Fleet: what the adapters of configured engines are made of, and how the engines are on this machine."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vibey.domain.circuit import OpenReason
 from vibey.domain.effort import Effort
@@ -16,46 +16,22 @@ from vibey.engines.keys import confided
 from vibey.engines.registry import build, equipped
 from vibey.engines.stream import masked_line
 from vibey.services.asking import answers
-from vibey.services.requirements import refresh_workspace_sets
-from vibey.settings.facts import engine_facts
 from vibey.settings.values import nearest_name
-from vibey.store import ageing, engines, fleet, ledger, projects
+from vibey.store import engines, ledger
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
-    from vibey.domain.engine import EngineFacts
     from vibey.services.asking import Waiting
     from vibey.services.installation import Installation
-    from vibey.settings import EngineSettings, MemberSettings, PoolSettings, Settings, VerifySettings
+    from vibey.settings import EngineSettings, Settings, VerifySettings
     from vibey.store.database import Connection
 
-DEFAULT_PROJECT = "default"
 # Above what any doctor of ours takes with every one of its own limits used up.
 LOOK_SECONDS = 30.0
 LATE_FIX = "see why its doctor hangs; jobs still go to it"
-
-
-def sync(installation: Installation) -> list[str]:
-    """Write engines and pools as configured and make sure the default project exists; returns engines left out."""
-    from vibey.settings import ProjectPolicy
-
-    settings = installation.settings
-    rows = [_row(facts, settings.engine[facts.name]) for facts in engine_facts(settings)]
-    pools = {name: _pool(pool) for name, pool in settings.pool.items()}
-    policy = ProjectPolicy.of(settings).to_json()
-
-    # On its own, before anything else is locked: it stops the whole queue.
-    installation.database.run(lambda connection: ageing.change(connection, installation.timing.age_ms))
-
-    def work(connection: Connection) -> list[str]:
-        dropped = fleet.sync(connection, rows, pools)
-        refresh_workspace_sets(connection)
-        projects.ensure(connection, DEFAULT_PROJECT, policy)
-        return dropped
-
-    return installation.database.run(work)
 
 
 def config_of(engine: EngineSettings, verify: Mapping[str, VerifySettings] | None = None) -> EngineConfig:
@@ -175,43 +151,7 @@ def _hear_login(connection: Connection, account: str, engine: str, *, logged_in:
         ledger.append(connection, Event.CIRCUIT_CHANGED, engine=engine, data={"account": account, "open": None})
 
 
-def _row(facts: EngineFacts, engine: EngineSettings) -> dict[str, Any]:
-    return {
-        "name": facts.name,
-        "account": facts.account,
-        "kind": engine.kind,
-        "tier": facts.tier.value,
-        "ordinal": facts.ordinal,
-        "slots": facts.slots,
-        "weight": facts.weight,
-        "price": facts.price,
-        "capabilities": sorted(facts.capabilities),
-        "efforts": list(map(int, facts.efforts)),
-        "enabled": facts.enabled,
-        "workspace_roots": folders_of(engine),
-    }
-
-
-def folders_of(engine: EngineSettings) -> list[str]:
-    """An engine's workspace roots by name, and where they lead on this machine if they are links."""
-    named = map(str, engine.workspace_roots)
-    real = map(os.path.realpath, engine.workspace_roots)
-    return sorted({*named, *real})
-
-
-def _pool(pool: PoolSettings) -> dict[str, Any]:
-    return {
-        "select": pool.select,
-        "by_weight": pool.tier_by == "weight",
-        "waits": pool.when_full == "wait",
-        "members": [_member(member) for member in pool.members],
-    }
-
-
-def _member(member: MemberSettings) -> dict[str, Any]:
-    return {
-        "engine": member.engine,
-        "pool": member.pool,
-        "weight": member.weight_millionths,
-        "tier": member.tier,
-    }
+def folders_of(roots: Iterable[Path | str]) -> list[str]:
+    """Workspace roots by name, and where they lead on this machine if they are links."""
+    named = list(map(str, roots))
+    return sorted({*named, *map(os.path.realpath, named)})

@@ -70,7 +70,7 @@ def history_of(installation: Installation, seconds: float, settings: Settings | 
     )
     told_for = settings or installation.settings
     engines, capabilities = told_for.engine, told_for.capabilities
-    roots = [Roots(name, each.kind, tuple(folders_of(each))) for name, each in engines.items()]
+    roots = [Roots(name, each.kind, tuple(folders_of(each.workspace_roots))) for name, each in engines.items()]
     excluded = {row.id: _excluded(row, engines.keys(), roots) for row in arrivals}
     kept = [
         row

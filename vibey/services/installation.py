@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from vibey import embedded
 from vibey.coordination.wakeups import WakeUps
-from vibey.domain.errors import ServiceUnavailable
+from vibey.domain.errors import Refused, ServiceUnavailable
 from vibey.publisher import Build, Publisher, celery_settings, make_app
 from vibey.settings import normalise_database_url, normalise_redis_url, redacted_url
-from vibey.store import migrate, suitability
+from vibey.settings.applied import disagreement, followed
+from vibey.store import fleet, generations, migrate, suitability
 from vibey.store.database import Database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from vibey.settings import Settings
+    from vibey.store.database import Connection
     from vibey.store.runs import Granted
+    from vibey.store.statement import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +65,23 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """One installation, ready for use. Opening it connects to nothing; each part does so when first used."""
+    """One installation, ready for use. Opening it connects to nothing; each part does so when first used.
+
+    As opened, its settings are those of this process's file and environment, also kept as `file`. What routes, settles
+    or looks asks for the same installation `under` the generation in force: with that generation's routing keys, the
+    timing that follows from them, its number and `content`. What runs an engine always comes from the file.
+    """
 
     settings: Settings
     timing: Timing
     database: Database
     wakeups: WakeUps
     publisher: Publisher
+    file: Settings
+    generation: int | None = None
+    content: Mapping[str, Any] | None = None
+    _known: dict[int, Installation] = field(default_factory=dict, compare=False, repr=False)
+    _judged: dict[tuple[int | None, str], str] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def open(cls, settings: Settings, *, app: Any = None) -> Installation:  # noqa: ANN401  a Celery application
@@ -77,7 +93,53 @@ class Installation:
             Database(urls.database_url),
             WakeUps(urls.redis_url, settings.services.redis_prefix),
             Publisher(lambda: app or make_app("vibey", celery_configuration(settings, urls))),
+            settings,
         )
+
+    def under(self, connection: Connection, generation: int | None) -> Installation:
+        """This installation under a generation, whose content is read once; as opened where there is none."""
+        if generation == self.generation or generation is None:
+            return self
+        found = self._known.get(generation)
+        if found is None:
+            content = generations.content(connection, generation)
+            settings = followed(self.file, content)
+            timing = Timing.of(settings)
+            found = replace(self, settings=settings, timing=timing, generation=generation, content=content)
+            for old in sorted(self._known)[:-1]:
+                self._known.pop(old, None)
+            self._known[generation] = found
+        return found
+
+    def in_force(self, connection: Connection) -> Installation:
+        """This installation under the generation in force by now."""
+        return self.under(connection, generations.number(connection))
+
+    def current(self) -> Installation:
+        """This installation under the generation in force, read in a transaction of its own."""
+        return self.database.statement(self.in_force)
+
+    def reread(self, settings: Settings) -> Installation:
+        """This installation with another reading of its file; servers and connections stay."""
+        return replace(
+            self,
+            settings=settings,
+            timing=Timing.of(settings),
+            file=settings,
+            generation=None,
+            content=None,
+            _known={},
+            _judged={},
+        )
+
+    def disagreement(self, engine: str) -> str:
+        """How this process's file would run an engine in another way than the generation asks; empty if it agrees."""
+        if self.content is None or engine not in self.content["engine"]:
+            return ""
+        found = self._judged.get((self.generation, engine))
+        if found is None:
+            found = self._judged[self.generation, engine] = disagreement(self.file, self.content, engine)
+        return found
 
     @property
     def identity(self) -> str:
@@ -91,6 +153,19 @@ class Installation:
     def require_suitable_database(self) -> None:
         """Raise unless the database allows what running jobs needs: encoding, rights, a server that takes writes."""
         suitability.require_suitable(self.database, migrating=False)
+
+    def upgrade_schema(self) -> None:
+        """Bring the schema to this version's; Refused while workers that do not know it are alive."""
+        before = migrate.current(self.database)
+        if before is not None and before != migrate.HEAD:
+            alive = [row for row in self.database.statement(fleet.OLDER_WORKERS.all) if not _has_ended(row)]
+            if alive:
+                names = ", ".join(f"{row.name} (pid {row.pid} on {row.host})" for row in alive)
+                raise Refused(
+                    f"the schema is at {before}, and workers that know no newer one are alive: {names}",
+                    "stop them first (vibey down on each machine), then repeat this",
+                )
+        migrate.upgrade(self.database.url)
 
     def close(self) -> None:
         """Close every connection of this process; for programs that end before their process does."""
@@ -146,6 +221,11 @@ def celery_configuration(settings: Settings, urls: embedded.Services) -> dict[st
         run_timeout_seconds=settings.engines.run_timeout_seconds,
         tick_seconds=Timing.of(settings).tick_ms / 1000,
     )
+
+
+def _has_ended(worker: Row[Any]) -> bool:
+    """Whether a worker of this machine has ended without a word; of another machine's nobody knows."""
+    return bool(worker.host == socket.gethostname()) and not psutil.pid_exists(worker.pid)
 
 
 def _configured(settings: Settings) -> embedded.Services:

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vibey import embedded
+from vibey import __version__, embedded
 from vibey.domain.errors import Refused, ServiceUnavailable
 from vibey.embedded.processes import port_is_free
-from vibey.services import fleet, supervised, views
+from vibey.services import supervised, views
+from vibey.services.apply import apply, plan
 from vibey.services.doctor import Check, State, check
 from vibey.services.installation import Installation, ensure_services, is_embedded
 from vibey.services.programs import (
@@ -36,6 +37,7 @@ from vibey.store import migrate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from vibey.services.apply import Plan
     from vibey.services.supervised import Process
     from vibey.settings import Settings
 
@@ -57,11 +59,15 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How `up` tells what it does: a word for each step, and each thing its check found."""
+    """How `up` tells what it does: a word for each step, and each thing its check found.
+
+    `agree` shows how the configuration differs from what is in force, and says whether to apply it.
+    """
 
     step: Callable[[str], None]
     checked: Callable[[Check], None]
     pause: Callable[[float], object]
+    agree: Callable[[Plan], bool]
 
 
 def up(settings: Settings, steps: Steps, *, with_flower: bool = True) -> Up:
@@ -73,7 +79,7 @@ def up(settings: Settings, steps: Steps, *, with_flower: bool = True) -> Up:
     layout = Layout(settings.data_dir)
     with _exclusive(layout):
         if supervised.supervisord(layout) is not None:
-            return _again(settings, layout)
+            return _again(settings, layout, steps)
         steps.step("starting Postgres and Redis" if is_embedded(settings) else "reaching Postgres and Redis")
         ensure_services(settings)
         installation = Installation.open(settings)
@@ -125,13 +131,24 @@ def _require_engines(settings: Settings) -> None:
 
 def _prepare(installation: Installation, steps: Steps) -> None:
     steps.step("migrating the database")
-    migrate.upgrade(installation.database.url)
-    fleet.sync(installation)
+    installation.upgrade_schema()
+    _apply(installation, steps)
     steps.step("looking at services and engines")
     failed = [found for found in _checked(installation, steps) if found.state is State.FAIL]
     broken = [found for found in failed if not found.name.startswith("engine ")]
     if broken:
         raise ServiceUnavailable(broken[0].name, broken[0].detail, broken[0].fix)
+
+
+def _apply(installation: Installation, steps: Steps) -> None:
+    """Put the file in force where nothing is yet; where something else is, only if somebody agrees."""
+    found = plan(installation)
+    if found.generation is None:
+        steps.step("applying the configuration")
+        apply(installation)
+    elif found.differs and steps.agree(found):
+        done = apply(installation, seen=found)
+        steps.step(f"applied: generation {done.generation} is in force")
 
 
 def _checked(installation: Installation, steps: Steps) -> Iterator[Check]:
@@ -200,10 +217,35 @@ def _not_up(layout: Layout, program: str) -> ServiceUnavailable:
     return ServiceUnavailable(program, words[-1], f"read {log}")
 
 
-def _again(settings: Settings, layout: Layout) -> Up:
+def _again(settings: Settings, layout: Layout, steps: Steps) -> Up:
     ensure_services(settings)
+    installation = Installation.open(settings)
+    try:
+        _compare_versions(installation, steps)
+        _apply(installation, steps)
+    finally:
+        installation.close()
     revived = supervised.revive(layout)
     return _now(settings, layout, started=bool(revived))
+
+
+def _compare_versions(installation: Installation, steps: Steps) -> None:
+    """Refuse to go on beside programs of another schema, and tell of those of another version."""
+    found = migrate.current(installation.database)
+    if found != migrate.HEAD:
+        raise Refused(
+            f"what runs here is of another version: the schema is at {found or 'nothing'}, and this version "
+            f"({__version__}) has {migrate.HEAD}",
+            "run: vibey down, then: vibey up",
+        )
+    others = [
+        f"{worker['name']} is of version {worker['version']}"
+        for worker in views.workers(installation)["workers"]
+        if worker["alive"] and worker["version"] != __version__
+    ]
+    if others:
+        detail = f"{', '.join(others)}; this is {__version__}"
+        steps.checked(Check("version", State.WARN, detail, "run: vibey down, then: vibey up"))
 
 
 def _now(settings: Settings, layout: Layout, *, started: bool) -> Up:

@@ -50,6 +50,7 @@ class Found:
 def refresh(installation: Installation, names: Sequence[str]) -> None:
     """Measure those of these projects whose measurement is wanted and not current. Raises nothing."""
     try:
+        installation = installation.current()
         standings = installation.database.run(lambda connection: modes.standings(connection, names))
         stale = [each for each in standings.values() if modes.resolved(installation, each).stale]
         if stale:

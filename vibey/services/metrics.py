@@ -130,7 +130,7 @@ def _engines(connection: Connection, installation: Installation) -> list[Sample]
         found += [
             Sample(families.SLOTS, (row.name,), row.slots),
             Sample(families.IN_USE, (row.name,), row.in_use),
-            Sample(families.STAFFED, (row.name,), int(row.staffed)),
+            Sample(families.STAFFED, (row.name,), int(row.offered is not None)),
         ]
     return found + [Sample(families.CIRCUIT, (name,), CIRCUITS[phase]) for name, phase in phases.items()]
 

@@ -27,7 +27,7 @@ from vibey.domain.measure import Judge, fingerprint, is_current
 from vibey.domain.offer import Fallback, Mode, Policy
 from vibey.settings import ProjectPolicy
 from vibey.settings.facts import judge_of, policy_of
-from vibey.settings.source import policy_variables
+from vibey.settings.source import OVERLAID, policy_variable
 from vibey.store import measurements
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _standing(row: Row[Any], over: tuple[tuple[str, str], ...]) -> Standing:
 
 @cache
 def _variables() -> tuple[str, ...]:
-    return tuple(policy_variables(ProjectPolicy).values())
+    return tuple(map(policy_variable, OVERLAID))
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from vibey.store.database import Connection
 
 
+class Overtaken(Exception):
+    """Another generation was put in force between a pass's first look and its locks: it begins again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What a pass decides on; `resolved` and `used` come with the policies, `day` only if a unit could be taken.
@@ -76,9 +80,18 @@ class Outlook:
             half_life_ms=timing.half_life_ms,
             locking=locking,
         )
+        if found.generation is not None and found.generation != trees.generation:
+            raise Overtaken
         tree = trees.build(found.engines, installation.settings.windows(), found.now_ms)
         credits = rotation.credits(connection, Trees.keys(tree), locking=locking)
-        world = World(tree, found.engines, found.usage, credits, installation.settings.engines.cost_aware)
+        world = World(
+            tree,
+            found.engines,
+            found.usage,
+            credits,
+            installation.settings.engines.cost_aware,
+            pool_missing=not trees.is_known,
+        )
         return cls(world, now_ms=found.now_ms)
 
     def with_rules(self, connection: Connection, installation: Installation, resolved: dict[str, Resolved]) -> Outlook:

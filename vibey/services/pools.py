@@ -24,6 +24,8 @@ MAIN = "main"
 class Trees:
     """A root pool, the definitions it may refer to, and the adjustments in force on members by key.
 
+    `generation` is the one in force as they were read.
+
     Without a definition `main` is the default tree of all engines. Any other root without one, such as a
     pool that was taken out of the configuration while jobs were queued for it, has no engines: its jobs
     wait rather than run elsewhere.
@@ -32,12 +34,18 @@ class Trees:
     root: str
     definitions: Mapping[str, Mapping[str, Any]]
     adjustments: Mapping[str, tuple[Layer, ...]]
+    generation: int | None = None
 
     @classmethod
     def load(cls, connection: Connection, root: str) -> Trees:
         """Read the definitions and adjustments."""
-        definitions, adjustments = fleet.pools(connection)
-        return cls(root, definitions, adjustments)
+        generation, definitions, adjustments = fleet.pools_in_force(connection)
+        return cls(root, definitions, adjustments, generation)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the root is configured, or the default tree."""
+        return self.root == MAIN or self.root in self.definitions
 
     @property
     def engine_names(self) -> tuple[str, ...] | None:

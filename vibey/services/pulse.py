@@ -12,26 +12,38 @@ An engine without a live worker is full, not gone: a restarting worker never tur
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from vibey import __version__
 from vibey.domain.errors import VibeyError
 from vibey.store import fleet, jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker's identity and what it serves."""
+    """A worker's identity and what it serves.
+
+    `slots` says how many runs of each engine it can have at work, None for as many as the engine may have at once;
+    `generation` is the one it has read its file for, None for any. `problems` say why it does not serve some engines;
+    one without a name is about the whole worker.
+    """
 
     name: str
     engines: tuple[str, ...]
     concurrency: int
+    slots: tuple[int, ...] | None = None
+    generation: int | None = None
+    problems: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def host(self) -> str:
@@ -50,6 +62,10 @@ def appear(installation: Installation, worker: Worker) -> int:
                 host=worker.host,
                 pid=os.getpid(),
                 engines=list(worker.engines),
+                slots=None if worker.slots is None else list(worker.slots),
+                generation=worker.generation,
+                version=__version__,
+                problems=json.dumps(dict(worker.problems)),
                 concurrency=worker.concurrency,
             )
         )

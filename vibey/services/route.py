@@ -24,6 +24,7 @@ worker.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from vibey.services import grants, measure, turns
 from vibey.services.granting import Made, grant
-from vibey.services.outlook import Outlook, rules
+from vibey.services.outlook import Outlook, Overtaken, rules
 from vibey.services.pools import Trees
 from vibey.services.record import Record
 from vibey.store import decisions, jobs
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from vibey.store.database import Connection
     from vibey.store.runs import Granted
     from vibey.tracing import Span
+
+log = logging.getLogger("vibey.route")
 
 BATCH = 5000
 # Of so many jobs it is found whose turn it is, or which one nobody holds, however few slots are free.
@@ -114,7 +117,12 @@ def grant_freed(installation: Installation, pool: str) -> int:
 
 def run_pass(installation: Installation, pool: str, *, wait: bool = True) -> Passed | None:
     """One routing transaction. None, without `wait`, when someone else holds an engine of the pool."""
-    passed = installation.database.run(lambda connection: _pass(connection, installation, pool, wait=wait))
+    while True:
+        try:
+            passed = installation.database.run(lambda connection: _pass(connection, installation, pool, wait=wait))
+            break
+        except Overtaken:
+            continue
     for span in passed.spans if passed else ():
         span.end()
     return passed
@@ -141,7 +149,12 @@ def _until_settled(installation: Installation, pool: str, router: str, ends_at: 
 
 def _pass(connection: Connection, installation: Installation, pool: str, *, wait: bool) -> Passed | None:
     began_ns = time.time_ns()
-    outlook = Outlook.open(connection, installation, Trees.load(connection, pool), wait=wait)
+    trees = Trees.load(connection, pool)
+    if trees.generation is None:
+        log.warning("nothing is routed: no configuration has been applied yet; run: vibey apply")
+        return Passed()
+    installation = installation.under(connection, trees.generation)
+    outlook = Outlook.open(connection, installation, trees, wait=wait)
     if outlook is None:
         return None
     groups = jobs.groups(connection, pool)

@@ -47,14 +47,23 @@ TOLD_WORDS = frozenset({"failed", "cancelled"})
 SETTLE_PAUSE_SECONDS = 0.5
 
 
-def carry_out(installation: Installation, run_id: int, token: int) -> str:
-    """Carry out a granted run; says in one word how it ended, `stale` when it was not this caller's to run."""
+def carry_out(
+    installation: Installation, run_id: int, token: int, follow: Callable[[int | None], Installation] | None = None
+) -> str:
+    """Carry out a granted run; says in one word how it ended, `stale` when it was not this caller's to run.
+
+    `follow` gives the installation under another generation, with this process's file read again for it.
+    """
     claimed_at, began_ns = Moment.now(), time.time_ns()
     started = _start(installation, run_id, token)
     if started is None:
         log.info("run %d: not started here, its token %d no longer holds or it is at work elsewhere", run_id, token)
         return "stale"
     held = Held.of(started, token)
+    if started.generation != installation.generation:
+        installation = _under(installation, held, started.generation, follow)
+    if odd := installation.disagreement(held.job.engine):
+        return _give_back(installation, held, odd)
     deadline = None if started.deadline_seconds is None else claimed_at.plus(started.deadline_seconds)
     with _span(started, held, began_ns) as span:
         ended = _executed(installation, started, held, claimed_at, span.traceparent)
@@ -101,6 +110,32 @@ def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa:
     if started is not None and started.was_lost:
         kill_dead_runs(installation, started.job_id)
     return started
+
+
+def _under(
+    installation: Installation,
+    held: Held,
+    generation: int | None,
+    follow: Callable[[int | None], Installation] | None,
+) -> Installation:
+    """The installation under the generation the run was started in, its lease as long as that one says."""
+    if follow is not None:
+        now = follow(generation)
+    else:
+        now = installation.database.statement(lambda connection: installation.under(connection, generation))
+    if now.timing.lease_ms != installation.timing.lease_ms:
+        _renew(now, held)
+    return now
+
+
+def _give_back(installation: Installation, held: Held, odd: str) -> str:
+    """Withdraw a run of an engine that this process would run in another way than the generation in force asks."""
+    why = f"given back: its worker has {odd}"
+    log.warning("run %d: %s", held.run_id, why)
+    close(installation, held, settlement.withdrawn(held.job, why))
+    installation.wakeups.release(held.run_id)
+    installation.wake(held.requirement.pool)
+    return "withdrawn"
 
 
 def _span(started: Any, held: Held, began_ns: int) -> tracing.Span:  # noqa: ANN401  a database row

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vibey.engines.contract import Stopped
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
+    from vibey.store.runs import Expired
 
 DIRECT_SLOTS = 8
 EVENTS = {
@@ -136,6 +137,13 @@ def end_row(
         # the run of a Celery call that ends with its last word has told the call's result backend itself
         "told": failure is not None and failure.final,
     }
+
+
+def expired_row(expired: Expired, settled: Settlement) -> dict[str, Any]:
+    """The row that ends a locked run whose holder is not asked, because it is gone or has not begun."""
+    row = expired.row
+    key = settled.requirement(jobs.requirement_of(row)).key
+    return end_row((row.id, row.token), settled, key)
 
 
 class _Stale(Exception):

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from vibey.domain import settlement
 from vibey.services import adjust
 from vibey.services.requirements import refresh_workspace_sets
 from vibey.services.route import route
-from vibey.services.settle import end_row
+from vibey.services.settle import expired_row
 from vibey.store import adjustments, fleet, jobs, runs
 from vibey.store.runs import Expired, Granted
 
@@ -53,6 +53,7 @@ class Ticked:
 
 def tick(installation: Installation) -> Ticked:
     """Note the time, look what there is to do in one statement, and do each of it; a step that fails stops no other."""
+    installation = installation.current()
     lease_ms, resend_ms = installation.timing.lease_ms, installation.timing.resend_ms
     due = installation.database.statement(
         lambda connection: fleet.TICK.first(connection, lease_ms=lease_ms, resend_ms=resend_ms)
@@ -117,18 +118,11 @@ def _route_due(installation: Installation, pools: Sequence[str] | None) -> int:
 
 def _reap(connection: Connection, installation: Installation) -> tuple[int, int]:
     expired = runs.lock_expired(connection, installation.timing.lease_ms)
-    rows = [_end_row(installation, each) for each in expired]
+    rows = [expired_row(each, _settlement(installation, each)) for each in expired]
     if rows:
         runs.end(connection, rows)
     lost = sum(each.started for each in expired)
     return lost, len(expired) - lost
-
-
-def _end_row(installation: Installation, expired: Expired) -> dict[str, Any]:
-    row = expired.row
-    settled = _settlement(installation, expired)
-    key = settled.requirement(jobs.requirement_of(row)).key
-    return end_row((row.id, row.token), settled, key)
 
 
 def _settlement(installation: Installation, expired: Expired) -> Settlement:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.effort import Effort
 from vibey.domain.engine import MILLION
 from vibey.services.remark import layers_json, remark
-from vibey.services.wording import engine_detail, instant, reason_of
+from vibey.services.wording import engine_detail, instant, missing_slots, reason_of
 from vibey.store.engines import circuit_of
 from vibey.tracing import trace_of
 
@@ -115,7 +115,10 @@ def engine(row: Row[Any], selected: int, expected: float, layers: Iterable[Layer
         "share": row.selected_count / selected if selected else 0.0,
         "kind": row.kind,
         "account": row.account,
-        "worker": row.staffed,
+        "configured": row.configured,
+        "worker": row.offered is not None,
+        "offered": row.offered,
+        "restart": missing_slots(row) if (row.offered or 0) < row.slots and row.offered is not None else "",
         "enabled": row.enabled,
         "paused": row.paused,
         "next_probe_at": instant(row.probe_at),
@@ -190,6 +193,12 @@ def event(row: Row[Any]) -> View:
     }
 
 
+def _slots_offered(row: Row[Any]) -> dict[str, int | None]:
+    """How many runs of each engine a worker can have at work; None for as many as the engine may have."""
+    offered = row.slots or [None] * len(row.engines)
+    return dict(zip(row.engines, offered, strict=False))
+
+
 def worker(row: Row[Any]) -> View:
     """A worker seen of late."""
     return {
@@ -198,6 +207,10 @@ def worker(row: Row[Any]) -> View:
         "pid": row.pid,
         "engines": list(row.engines),
         "concurrency": row.concurrency,
+        "slots": _slots_offered(row),
+        "generation": row.generation,
+        "version": row.version,
+        "problems": dict(row.problems),
         "alive": row.alive,
         "started_at": instant(row.started_at),
         "seen_at": instant(row.seen_at),

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.settlement import JobState
-from vibey.services import prune, view_rows
+from vibey.services import apply, prune, view_rows
 from vibey.services.absence import absent
 from vibey.services.pools import MAIN, Trees
 from vibey.services.purse import purses
 from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
-from vibey.store import audit, fleet, projects, views
+from vibey.settings.source import OVERLAID, policy_variable
+from vibey.store import audit, fleet, generations, projects, views
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
@@ -165,7 +166,15 @@ def status_in(
         "cap": purse.to_json(),
         "engines": _engines(connection, installation, _layers(connection, installation)),
         "workers": _workers(connection, installation),
+        **configuration_in(connection, installation),
     }
+
+
+def configuration_in(connection: Connection, installation: Installation) -> View:
+    """Which `generation` is in force, and whether this process's file and environment say anything else."""
+    number = generations.number(connection)
+    differs = number is None or apply.file_differs(connection, installation)
+    return {"generation": number, "file_differs": differs}
 
 
 def counts_in(connection: Connection) -> View:
@@ -180,9 +189,24 @@ def counts_in(connection: Connection) -> View:
 
 
 def project(installation: Installation, name: str, environ: Mapping[str, str] | None = None) -> View:
-    """One project's own dispatch policy, and the one in force under the environment: `policy` and `effective`."""
+    """One project's own dispatch policy, and the one in force under the environment: `policy` and `effective`.
+
+    `sources` says where each value in force comes from; `file` holds the keys of which this process's file says
+    something else than `policy`.
+    """
     variables = os.environ if environ is None else environ
-    return viewed(installation, lambda connection: _policy(projects.named(connection, name), variables))
+
+    def read(connection: Connection) -> View:
+        found = _policy(projects.named(connection, name), variables)
+        own = f"generation {generations.number(connection)}" if name == projects.DEFAULT_PROJECT else "project"
+        said = ProjectPolicy.of(installation.file).to_json()
+        return {
+            **found,
+            "sources": {key: _source(key, own, variables) for key in found["policy"]},
+            "file": {key: value for key, value in said.items() if value != found["policy"][key]},
+        }
+
+    return viewed(installation, read)
 
 
 def all_projects(installation: Installation, environ: Mapping[str, str] | None = None) -> View:
@@ -256,6 +280,12 @@ def _engine_name(connection: Connection, name: str | None) -> str | None:
 def _policy(found: projects.Project, environ: Mapping[str, str]) -> View:
     own = ProjectPolicy.from_json(found.policy)
     return {"project": found.name, "policy": own.to_json(), "effective": own.overlaid(environ).to_json()}
+
+
+def _source(key: str, own: str, environ: Mapping[str, str]) -> str:
+    """Where a key of a policy in force comes from: the environment, where it is laid over, or the project's `own`."""
+    variable = policy_variable(key)
+    return f"environment {variable}" if key in OVERLAID and variable in environ else own
 
 
 def _next(rows: Sequence[Row[Any]], limit: int) -> int | None:

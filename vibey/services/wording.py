@@ -22,6 +22,7 @@ WAITS: dict[str, str] = {
     WaitReason.NO_ELIGIBLE_ENGINE: "no engine may serve it now: see vibey engines",
     WaitReason.SLOTS_FULL: "every engine that may serve it is full",
     WaitReason.POOL_TIER_FULL: 'a better pool tier is full, and its pool waits for it (when_full = "wait")',
+    WaitReason.NO_SUCH_POOL: "its pool is configured no more: configure it again (vibey apply), or cancel the job",
     WaitReason.NO_WORKER: "no live worker serves an engine it may use: run vibey up, or start a worker",
     WaitReason.FALLBACK_NOT_ALLOWED: 'no local engine may serve it now, and paid_fallback = "never" keeps it from paid '
     "ones: see vibey engines",
@@ -120,11 +121,18 @@ def engine_detail(engine: Row[Any], circuit: str) -> str:
     return keeps_out(engine, circuit) or str(engine.detail)
 
 
+def missing_slots(engine: Row[Any]) -> str:
+    """What to do where an engine has more slots than its live workers can have at work."""
+    more = engine.slots - (engine.offered or 0)
+    return f"restart {engine.server} for {more} more slot{'' if more == 1 else 's'}"
+
+
 def keeps_out(engine: Row[Any], circuit: str) -> str:
     """What keeps an engine from being picked, first things first; empty when nothing does."""
     until = _until(engine)
     repair = "" if until else f"; run: vibey engine reset {engine.name}"
     rules = (
+        (not engine.configured, f"removed, {engine.in_use} running"),
         (not engine.enabled, "disabled in the configuration"),
         (engine.paused, f"paused; run: vibey engine resume {engine.name}"),
         (not engine.installed, f"not installed: {engine.detail}"),
@@ -132,7 +140,8 @@ def keeps_out(engine: Row[Any], circuit: str) -> str:
         (not engine.login_ok, f"login refused: {engine.detail}"),
         (circuit != "closed", f"{str(engine.open_reason).replace('_', ' ')}{until}{repair}"),
         (engine.busy, "its server says it is busy"),
-        (not engine.staffed, "no live worker serves it"),
+        (engine.offered is None, engine.problems or "no live worker serves it"),
+        ((engine.offered or 0) < engine.slots, missing_slots(engine)),
     )
     return next((text.removesuffix(": ") for applies, text in rules if applies), "")
 

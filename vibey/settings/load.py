@@ -22,6 +22,7 @@ from vibey.settings.model import (
     NAME_RULE,
     EngineDefaults,
     EngineSettings,
+    HostEngineSettings,
     MemberSettings,
     PoolSettings,
     ScheduleSettings,
@@ -32,13 +33,13 @@ from vibey.settings.model import (
 from vibey.settings.problems import Part, dotted, known_keys, presentable, problems_of, unknown_key
 from vibey.settings.references import pool_problems, schedule_problems, slot_problems
 from vibey.settings.settings import Settings
-from vibey.settings.source import SERVICE_VARIABLES, Source, overlay, policy_variables, read
+from vibey.settings.source import SERVICE_VARIABLES, Source, host_name, overlay, policy_variables, read
 from vibey.settings.values import Text, Unusable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TABLES = ("services", "engines", "engine", "pool", "schedule", "verify")
+_TABLES = ("services", "engines", "engine", "pool", "schedule", "verify", "host")
 _TableModel = TypeVar("_TableModel", bound=Table)
 
 
@@ -55,7 +56,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 
 def settings_of(source: Source, environ: Mapping[str, str]) -> Settings:
     """The settings `source` and `environ` amount to; raises `SettingsError` with every problem at once."""
-    reading = _Reading(source)
+    reading = _Reading(source, host_name(environ))
     settings = reading.settings(environ)
     if reading.problems or settings is None:
         name = str(source.path) if source.path else "settings without a file"
@@ -66,16 +67,19 @@ def settings_of(source: Source, environ: Mapping[str, str]) -> Settings:
 class _Reading:
     """One reading of one source; it gathers problems as it goes."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, host: str) -> None:
         self.problems: list[Problem] = []
         self._source = source
+        self._host = host
+        self._roots: dict[str, tuple[Path, ...]] = {}
 
     def settings(self, environ: Mapping[str, str]) -> Settings | None:
         """The settings without their sources; None, with `problems`, when any table is unusable."""
         self._unknown_tables()
         services, _ = self._layered(ServiceSettings, "services", SERVICE_VARIABLES, environ)
         engines, declared = self._layered(EngineDefaults, "engines", policy_variables(EngineDefaults), environ)
-        engine = self._named("engine", self._engine)
+        hosts = self._hosts()
+        engine = self._named("engine", lambda name, table: self._engine(name, table, hosts.get(self._host, {})))
         pool = self._named("pool", lambda name, table: self._model(PoolSettings, table, ("pool", name)))
         schedule = self._named("schedule", lambda name, table: self._model(ScheduleSettings, table, ("schedule", name)))
         verify = self._named("verify", lambda name, table: self._model(VerifySettings, table, ("verify", name)))
@@ -83,7 +87,25 @@ class _Reading:
         if services is None or engines is None or declared is None:
             return None
         path, nothing = self._source.path, MappingProxyType[str, str]({})
-        return Settings(path, services, engines, declared, engine, pool, schedule, verify, nothing)
+        written = MappingProxyType(dict(self._tables("engine")))
+        for name, paths in ((name, paths) for table in hosts.values() for name, paths in table.items()):
+            self._roots[name] = tuple(dict.fromkeys((*self._roots.get(name, ()), *(paths.workspace_roots or ()))))
+        roots = MappingProxyType(self._roots)
+        return Settings(
+            path,
+            services,
+            engines,
+            declared,
+            engine,
+            pool,
+            schedule,
+            verify,
+            nothing,
+            written,
+            self._host,
+            hosts,
+            roots,
+        )
 
     def _unknown_tables(self) -> None:
         for name, value in self._source.tables.items():
@@ -135,13 +157,38 @@ class _Reading:
         except Unusable as error:
             self.problems.append(Problem(dotted((kind, name)), name, f"expected {error.expected}"))
 
-    def _engine(self, name: str, table: Mapping[str, object]) -> EngineSettings | None:
+    def _hosts(self) -> Mapping[str, Mapping[str, HostEngineSettings]]:
+        """Every `[host.<name>]` table, by engine; all are checked, whichever machine this is."""
+        found: dict[str, dict[str, HostEngineSettings]] = {}
+        engines = self._tables("engine")
+        for host, table in self._table("host").items():
+            if not isinstance(table, dict):
+                shown = presentable(table, host)
+                self.problems.append(Problem(dotted(("host", host)), shown, f"expected a table [host.{host}]"))
+                continue
+            found[host] = {}
+            for name, paths in table.items():
+                at = ("host", host, name)
+                if name not in engines:
+                    self.problems += [unknown_key(dotted(at), name, presentable(paths, name), list(engines))]
+                elif "argv" in (paths if isinstance(paths, dict) else {}) and "argv" not in engines[name]:
+                    sentence = f"only an engine with an argv has this key, and [engine.{name}] has none"
+                    self.problems.append(Problem(dotted((*at, "argv")), presentable(paths["argv"]), sentence))
+                elif (read_paths := self._model(HostEngineSettings, paths, at)) is not None:
+                    found[host][name] = read_paths
+        return MappingProxyType(found)
+
+    def _engine(
+        self, name: str, table: Mapping[str, object], here: Mapping[str, HostEngineSettings]
+    ) -> EngineSettings | None:
         self.problems += engine_contradictions(name, table)
         at = ("engine", name)
         if "name" in table:
             known = [key for key in known_keys(EngineSettings) if key != "name"]
             self.problems.append(unknown_key(dotted((*at, "name")), "name", table["name"], known))
-        return self._model(EngineSettings, {"account": name, **table, "name": name}, at)
+        engine = self._model(EngineSettings, {"account": name, **table, "name": name}, at)
+        self._roots[name] = engine.workspace_roots if engine is not None else ()
+        return _at_home(engine, here.get(name))
 
     def _model(
         self,
@@ -167,6 +214,18 @@ class _Reading:
         self.problems += schedule_problems(self._tables("schedule"), [*engines, *pools])
 
 
+def _at_home(engine: EngineSettings | None, paths: HostEngineSettings | None) -> EngineSettings | None:
+    """An engine with the paths of this machine in the place of its own."""
+    if engine is None or paths is None:
+        return engine
+    own: dict[str, object] = {}
+    if paths.argv is not None:
+        own["argv"] = (*paths.argv, *engine.argv[1:])
+    if paths.workspace_roots is not None:
+        own["workspace_roots"] = paths.workspace_roots
+    return engine.model_copy(update=own)
+
+
 def _known_at(model: type[Table], place: Sequence[Part]) -> Iterable[str]:
     if model is PoolSettings and place:
         return known_keys(MemberSettings)
@@ -176,9 +235,10 @@ def _known_at(model: type[Table], place: Sequence[Part]) -> Iterable[str]:
 def _sources(settings: Settings, tables: Mapping[str, object], environ: Mapping[str, str]) -> Mapping[str, str]:
     variables: dict[tuple[str, ...], str] = {("services", key): name for key, name in SERVICE_VARIABLES.items()}
     variables |= {("engines", key): name for key, name in policy_variables(EngineDefaults).items()}
-    return MappingProxyType(
-        {dotted(parts): _source_of(parts, tables, environ, variables) for parts, _ in settings.rows()}
-    )
+    found = {dotted(parts): _source_of(parts, tables, environ, variables) for parts, _ in settings.rows()}
+    for name, paths in settings.hosts.get(settings.host, {}).items():
+        found |= {dotted(("engine", name, key)): f"host {settings.host}" for key in paths.model_fields_set}
+    return MappingProxyType(found)
 
 
 def _source_of(

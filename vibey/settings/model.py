@@ -28,6 +28,7 @@ from vibey.settings.values import (
     Locations,
     Moment,
     OneOf,
+    Program,
     Switch,
     Text,
     Weight,
@@ -213,6 +214,13 @@ class EngineSettings(Table):
     workspace_author: Annotated[
         str, PlainValidator(Text("a name and an address, such as Vibey <vibey@example.org>", r"[^<>]+ <[^<>\s]+>"))
     ] = "vibey <vibey@localhost>"
+
+
+class HostEngineSettings(Table):
+    """What `[host.<name>]` says of one engine: the paths that are different on that machine."""
+
+    argv: Annotated[tuple[str, ...], PlainValidator(Program())] | None = None
+    workspace_roots: Annotated[tuple[Path, ...], PlainValidator(Locations())] | None = None
 
 
 class MemberSettings(Table):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from vibey.domain.errors import InvalidInput, SettingsError
 from vibey.settings.model import PolicyKeys
 from vibey.settings.problems import Part, dotted, known_keys, problems_of
-from vibey.settings.source import overlay, policy_variables, value_of
+from vibey.settings.source import OVERLAID, overlay, policy_variable, value_of
 from vibey.settings.values import nearest_name
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ProjectPolicy(PolicyKeys):
 
     def overlaid(self, environ: Mapping[str, str]) -> Self:
         """The policy in force under `environ`; raises `SettingsError` naming each malformed variable."""
-        variables = policy_variables(type(self))
+        variables = {key: policy_variable(key) for key in OVERLAID}
         over = overlay(type(self), variables, environ)
         return self._with(over, "environment", variables) if over else self
 

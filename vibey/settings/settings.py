@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +17,7 @@ from vibey.settings.model import (
     DEFAULT_PAID_SLOTS,
     EngineDefaults,
     EngineSettings,
+    HostEngineSettings,
     PoolSettings,
     ScheduleSettings,
     ServiceSettings,
@@ -34,7 +35,10 @@ class Settings:
     """One installation's settings; every mapping is read-only and in the file's order.
 
     `engines` is `[engines]` with the environment laid over it, `declared` the same table without. `sources`
-    maps each effective key to `default`, `file` or `environment NAME`. `path` is None when there is no file.
+    maps each effective key to `default`, `file`, `host NAME` or `environment NAME`. `path` is None when there is no
+    file. `engine` is as it is on this machine: `host` names it, and its table among `hosts` holds paths of its own.
+    `written` holds the engines' tables as they are in the file, before that; `roots` by engine the folders that it may
+    take repositories from on any machine.
     """
 
     path: Path | None
@@ -46,6 +50,10 @@ class Settings:
     schedule: Mapping[str, ScheduleSettings]
     verify: Mapping[str, VerifySettings]
     sources: Mapping[str, str]
+    written: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    host: str = ""
+    hosts: Mapping[str, Mapping[str, HostEngineSettings]] = field(default_factory=dict)
+    roots: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
     @property
     def data_dir(self) -> Path:
@@ -108,14 +116,14 @@ class Settings:
 
 
 def _keys(at: tuple[str, ...], table: BaseModel) -> Iterator[tuple[tuple[str, ...], object]]:
-    for name, field in type(table).model_fields.items():
+    for name, key in type(table).model_fields.items():
         value = getattr(table, name)
         if name in _NOT_KEYS:
             continue
         if isinstance(value, Mapping) and value:
             yield from (((*at, name, str(key)), item) for key, item in value.items())
         else:
-            yield (*at, field.alias or name), _as_written(name, value)
+            yield (*at, key.alias or name), _as_written(name, value)
 
 
 def _as_written(name: str, value: object) -> object:

@@ -7,6 +7,7 @@ Numbers with a point are read as exact decimals. The environment speaks only for
 from __future__ import annotations
 
 import re
+import socket
 import tomllib
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 CONFIG_VARIABLE = "VIBEY_CONFIG"
 DEFAULT_FILE = "vibey.toml"
+HOST_VARIABLE = "VIBEY_HOST"
 ENGINES_PREFIX = "VIBEY_ENGINES_"
+OVERLAID = ("mode", "overflow_after_seconds", "paid_daily_cap")
+"""Keys of `[engines]` whose variables a router lays over what is in force; those of the others count at `apply`."""
 
 SERVICE_VARIABLES: Mapping[str, str] = {
     "database_url": "VIBEY_DATABASE_URL",
@@ -77,6 +81,11 @@ def read(path: Path | None, environ: Mapping[str, str]) -> Source:
 def policy_variable(key: str) -> str:
     """The environment variable that overlays `[engines] key`."""
     return f"{ENGINES_PREFIX}{key.upper()}"
+
+
+def host_name(environ: Mapping[str, str]) -> str:
+    """Which `[host.NAME]` table is this machine's: the one `$VIBEY_HOST` names, else the one of its host name."""
+    return environ.get(HOST_VARIABLE, "").strip() or socket.gethostname()
 
 
 def policy_variables(model: type[BaseModel]) -> Mapping[str, str]:

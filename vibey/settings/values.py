@@ -190,6 +190,17 @@ class Arguments:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A list that holds one program and nothing else."""
+
+    def __call__(self, value: object) -> tuple[str, ...]:
+        """The program in a tuple."""
+        if isinstance(value, list | tuple) and len(value) == 1:
+            return Arguments(program=True)(value)
+        raise Unusable("a list of one program, which takes the place of the first word of the engine's argv")
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
     """A path; a relative one starts at the `folder` in the validation context, `~` is the home folder."""
 

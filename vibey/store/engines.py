@@ -32,7 +32,11 @@ LOCK_FREE = Statement(
         from engines where {_POOL_FILTER} order by name for no key update skip locked""",  # noqa: S608  constant
     prepared=True,
 )
-_FACTS = """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
+# How many runs of an engine the live workers that serve it can have at work; null where none does. See `workers.slots`.
+OFFERED = """(select sum(coalesce(w.slots[array_position(w.engines, e.name)], e.slots))::int from workers w
+               where e.name = any(w.engines)
+                 and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond')"""
+_FACTS = f"""select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
               e.enabled and not e.paused as enabled, e.installed, e.conformant, a.login_ok,
               coalesce(e.busy_until > clock_timestamp(), false) as busy,
               coalesce(e.demoted_until > clock_timestamp(), false) as demoted,
@@ -43,13 +47,12 @@ _FACTS = """select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.pr
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
               a.probe_run_id is not null and not exists (
                 select 1 from runs r where r.id = a.probe_run_id and r.ended_at is not null) as probing,
-              coalesce(live.n, 0) as in_use,
-              exists (select 1 from workers w where e.name = any(w.engines)
-                      and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as staffed
+              coalesce(live.n, 0) as in_use, (select generation from installation) as generation,
+              {OFFERED} as offered
        from engines e join accounts a on a.name = e.account
        left join (select engine, count(*)::int as n from runs where ended_at is null and engine = any(%(names)s)
                   group by engine) live on live.engine = e.name
-       where e.name = any(%(names)s) order by a.name, e.name"""
+       where e.name = any(%(names)s) order by a.name, e.name"""  # noqa: S608  (made of constants)
 FACTS = Statement(
     "engine-facts",
     "lock accounts and read all routing knows of some locked engines, so that the count of live runs is exact",
@@ -146,11 +149,15 @@ RESET_ACCOUNT = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A pool's engines and how full they are, read under their locks if they are to be routed to."""
+    """A pool's engines and how full they are, read under their locks if they are to be routed to.
+
+    `generation` is the one in force by then; None where there are no engines.
+    """
 
     engines: tuple[EngineFacts, ...]
     usage: Usage
     now_ms: int
+    generation: int | None = None
 
 
 def lock(connection: Connection, names: Sequence[str] | None, *, wait: bool) -> list[str] | None:
@@ -172,7 +179,8 @@ def fleet(
     engines = tuple(_facts(row, half_life_ms) for row in rows)
     in_use = {row.name: row.in_use for row in rows}
     probing = frozenset(row.account for row in rows if row.probing)
-    return Fleet(engines, Usage(in_use, probing), max((row.now_ms for row in rows), default=0))
+    generation = rows[0].generation if rows else None
+    return Fleet(engines, Usage(in_use, probing), max((row.now_ms for row in rows), default=0), generation)
 
 
 def coming(connection: Connection, names: Sequence[str]) -> Sequence[Row[Any]]:
@@ -186,7 +194,7 @@ def _facts(row: Row[Any], half_life_ms: int) -> EngineFacts:
         name=row.name,
         tier=Tier(row.tier),
         ordinal=row.ordinal,
-        slots=circuit.slots(row.slots),
+        slots=circuit.slots(row.slots if row.offered is None else min(row.slots, row.offered)),
         account=row.account,
         weight=row.weight,
         enabled=row.enabled,
@@ -198,7 +206,7 @@ def _facts(row: Row[Any], half_life_ms: int) -> EngineFacts:
         capabilities=frozenset(row.capabilities),
         efforts=tuple(Effort(level) for level in row.efforts),
         price=row.price,
-        staffed=row.staffed,
+        staffed=row.offered is not None,
         busy=row.busy,
         demoted=row.demoted,
         calls_only=ROUTED_ONLY in row.capabilities,

@@ -41,7 +41,7 @@ UPSERT_ENGINES = Statement(
 DROP_ENGINES = Statement(
     "fleet-drop-engines",
     "leave out engines that are configured no more; their history stays",
-    "update engines set configured = false where not (name = any(%(names)s)) and configured returning name",
+    "update engines set configured = false where not (name = any(%(names)s)) and configured",
 )
 SET_POOLS = Statement(
     "fleet-set-pools",
@@ -57,8 +57,12 @@ DROP_POOLS = Statement(
 )
 POOLS = Statement(
     "fleet-pools",
-    "every configured pool tree, and the adjustments in force",
-    """select name, definition, null as kind, null::bigint as factor, null::bigint as until_ms, null as note
+    "the number of the generation in force, every configured pool tree, and the adjustments in force",
+    """select '' as name, null::jsonb as definition, 'generation' as kind, generation::bigint as factor,
+              null::bigint as until_ms, null as note
+       from installation
+       union all
+       select name, definition, null, null, null, null
        from pools where definition is not null
        union all
        select member, null, kind, factor, trunc(extract(epoch from expires_at) * 1000)::bigint, note
@@ -83,16 +87,26 @@ CONFIGURED = Statement(
 )
 SEE_WORKER = Statement(
     "worker-see",
-    "a worker says that it lives; returns how long ago its canary sang, in milliseconds",
-    """insert into workers as w (name, host, pid, engines, concurrency)
-       values (%(name)s, %(host)s, %(pid)s, %(engines)s, %(concurrency)s)
+    "a worker says that it lives, and serves nothing where it has read its file for another generation than the one in "
+    "force; returns how long ago its canary sang, in milliseconds",
+    """insert into workers as w (name, host, pid, engines, slots, concurrency, generation, version, problems)
+       select %(name)s, %(host)s, %(pid)s, case when fresh then %(engines)s::text[] else '{}' end,
+              case when fresh then %(slots)s::int[] else '{}' end, %(concurrency)s, %(generation)s, %(version)s,
+              %(problems)s::jsonb
+       from (select %(generation)s::int is null or %(generation)s = generation as fresh from installation) i
        on conflict (name) do update set host = excluded.host, pid = excluded.pid, engines = excluded.engines,
-         concurrency = excluded.concurrency, seen_at = clock_timestamp(),
+         slots = excluded.slots, generation = excluded.generation, version = excluded.version,
+         problems = excluded.problems, concurrency = excluded.concurrency, seen_at = clock_timestamp(),
          started_at = case when w.pid = excluded.pid and w.host = excluded.host then w.started_at
                       else clock_timestamp() end,
          canary_at = case when w.pid = excluded.pid and w.host = excluded.host then w.canary_at
                      else clock_timestamp() end
        returning (extract(epoch from clock_timestamp() - canary_at) * 1000)::bigint as canary_ms""",
+)
+OLDER_WORKERS = Statement(
+    "worker-older",
+    "workers seen within the minute, read on a schema of any version",
+    """select name, host, pid from workers where seen_at > clock_timestamp() - interval '1 minute' order by name""",
 )
 CANARY = Statement(
     "worker-canary",
@@ -162,29 +176,39 @@ TICK = Statement(
 NOW = Statement("now", "the database's clock", "select clock_timestamp() as now, version() as version")
 
 
-def sync(connection: Connection, engines: Sequence[dict[str, Any]], pools: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Write the fleet as configured; returns the engines that were left out by this."""
+def write(connection: Connection, engines: Sequence[dict[str, Any]], pools: Mapping[str, dict[str, Any]]) -> None:
+    """Write the fleet as configured; engines and pools that are not among these are configured no more."""
     ADD_ACCOUNTS.run(connection, names=sorted({engine["account"] for engine in engines}))
     LOCK_ENGINES.all(connection)
     UPSERT_ENGINES.run(connection, rows=json.dumps(engines))
-    dropped = DROP_ENGINES.all(connection, names=[engine["name"] for engine in engines])
+    DROP_ENGINES.run(connection, names=[engine["name"] for engine in engines])
     rows = [{"name": name, "definition": definition} for name, definition in pools.items()]
     SET_POOLS.run(connection, rows=json.dumps(rows))
     DROP_POOLS.run(connection, names=list(pools))
-    return [row.name for row in dropped]
 
 
 def pools(connection: Connection) -> tuple[dict[str, dict[str, Any]], dict[str, tuple[Layer, ...]]]:
     """Configured pool trees by name, and the adjustments in force on members by key, preferences first."""
+    _, definitions, adjustments = pools_in_force(connection)
+    return definitions, adjustments
+
+
+def pools_in_force(
+    connection: Connection,
+) -> tuple[int | None, dict[str, dict[str, Any]], dict[str, tuple[Layer, ...]]]:
+    """The number of the generation in force, and what `pools` returns, read in one statement."""
+    number: int | None = None
     definitions: dict[str, dict[str, Any]] = {}
     adjustments: dict[str, tuple[Layer, ...]] = {}
     for row in POOLS.all(connection):
-        if row.kind is None:
+        if row.kind == "generation":
+            number = row.factor
+        elif row.kind is None:
             definitions[row.name] = row.definition
         else:
             layer = Layer(LayerKind(row.kind), row.factor, row.until_ms, row.note)
             adjustments[row.name] = (*adjustments.get(row.name, ()), layer)
-    return definitions, adjustments
+    return number, definitions, adjustments
 
 
 def engine_names(connection: Connection) -> dict[str, frozenset[str]]:

@@ -34,6 +34,7 @@ class Event(StrEnum):
     CIRCUIT_CHANGED = "CircuitChanged"
     ENGINE_CHANGED = "EngineChanged"
     EXCLUSION_WAIVED = "ExclusionWaived"
+    CONFIGURATION_APPLIED = "ConfigurationApplied"
 
 
 APPEND = Statement(

@@ -9,7 +9,7 @@ from vibey.store.database import Database, translated
 from vibey.store.statement import Statement
 from vibey.store.suitability import require_suitable
 
-HEAD = "0003"
+HEAD = "0004"
 """The schema revision this version of the code needs; a test holds it against the migrations."""
 
 HAS_VERSION = Statement(

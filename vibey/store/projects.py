@@ -12,6 +12,9 @@ from vibey.store.statement import Statement
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+DEFAULT_PROJECT = "default"
+"""The implicit project, which follows what is applied."""
+
 INSERT = Statement(
     "project-insert",
     "make a project, unless the name is taken",

@@ -116,7 +116,8 @@ START = Statement(
               job.handoffs, job.avoided, job.handed_off, job.affinity,
               extract(epoch from job.deadline_at - clock_timestamp())::float as deadline_seconds,
               (select true from runs lost where lost.job_id = job.id and lost.state = 'lost' limit 1) is not null
-                as was_lost
+                as was_lost,
+              (select generation from installation) as generation
        from started, job join projects p on p.id = job.project_id""",
     prepared=True,
 )

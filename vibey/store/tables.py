@@ -37,7 +37,7 @@ from vibey.store.columns import words as _text
 metadata = MetaData(naming_convention=CONVENTION)
 
 # One row. No lease is judged before `judge_after`, nor while ticks are further apart than a third of a lease.
-# Where jobs stand was reckoned with `age_ms`.
+# Where jobs stand was reckoned with `age_ms`. `generation` is the one in force; null before the first was applied.
 installation = Table(
     "installation",
     metadata,
@@ -47,7 +47,21 @@ installation = Table(
     _instant("judge_after"),
     _instant("last_clean_at", now=True),
     Column("age_ms", BigInteger, nullable=False, server_default=text("0")),
+    Column("generation", Integer),
     CheckConstraint("id = 1", name="single"),
+)
+
+# Every configuration that was applied, with the text of its difference from the one before. `content` is what routing
+# depends on, and digests of what runs each engine (see `vibey.settings.applied`); engines, pools and the default
+# project's policy are kept in their own rows besides.
+generations = Table(
+    "generations",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    _instant("at", now=True),
+    _text("who", required=True),
+    _text("difference", ""),
+    Column("content", JSONB, nullable=False),
 )
 
 projects = Table(
@@ -388,7 +402,9 @@ adjustments = Table(
     CheckConstraint("factor > 0", name="factor"),
 )
 
-# Which engines have a live worker. `canary_at` is the last time the worker proved that it consumes.
+# Which engines have a live worker. `canary_at` is the last time the worker proved that it consumes. `slots` says how
+# many runs of each of its `engines` it can have at work, null for as many as there are; `generation` is the one it has
+# read its own file for, and `problems` say by engine why it does not serve some of that generation's.
 workers = Table(
     "workers",
     metadata,
@@ -400,4 +416,8 @@ workers = Table(
     _instant("started_at", now=True),
     _instant("seen_at", now=True),
     _instant("canary_at", now=True),
+    Column("slots", ARRAY(Integer)),
+    Column("generation", Integer),
+    _text("version", ""),
+    Column("problems", JSONB, nullable=False, server_default=text("'{}'")),
 )

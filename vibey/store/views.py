@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vibey.store.engines import OFFERED
 from vibey.store.statement import Statement
 
 NOW = Statement("view-now", "the instant a view is as of", "select clock_timestamp()")
@@ -68,8 +69,9 @@ OUTPUT = Statement(
 RUN_ENDED = Statement("view-run-ended", "whether a run has ended", "select ended_at from runs where id = %(run)s")
 ENGINES = Statement(
     "view-engines",
-    "every configured engine: how it is, how full, and what it was picked for, and when last",
-    """select e.name, e.account, e.kind, e.tier, e.slots, e.weight, e.enabled, e.paused, e.installed, e.conformant,
+    "every engine that is configured or has live runs: how it is, how full, what it was picked for, and when last",
+    f"""select e.name, e.configured, e.account, e.kind, e.tier, case when e.configured then e.slots else 0 end as slots,
+              e.weight, e.enabled, e.paused, e.installed, e.conformant,
               e.detail, e.selected_count, e.expected, a.login_ok, a.open_reason, a.probe_at, a.resets_at, a.probes,
               a.failures_in_a_row, a.failure, a.ramp, coalesce(e.busy_until > clock_timestamp(), false) as busy,
               e.demoted_until, coalesce(e.demoted_until > clock_timestamp(), false) as demoted, e.selected_at,
@@ -80,12 +82,16 @@ ENGINES = Statement(
               (extract(epoch from a.failure_at) * 1000)::bigint as failure_at_ms,
               (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
               coalesce(live.n, 0) as in_use,
-              exists (select 1 from workers w where e.name = any(w.engines)
-                      and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as staffed
+              {OFFERED} as offered,
+              (select min(w.name) from workers w where e.name = any(w.engines)
+                 and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as server,
+              (select string_agg('worker ' || w.name || ': ' || (w.problems->>e.name), '; ' order by w.name)
+               from workers w where w.problems ? e.name
+                 and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as problems
        from engines e join accounts a on a.name = e.account
        left join (select engine, count(*)::int as n from runs where ended_at is null group by engine) live
          on live.engine = e.name
-       where e.configured order by e.ordinal, e.name""",
+       where e.configured or live.n > 0 order by e.configured desc, e.ordinal, e.name""",  # noqa: S608  (made of constants)
 )
 HAS_ENGINE = Statement(
     "view-has-engine",
@@ -127,8 +133,8 @@ LEDGER = Statement(
 WORKERS = Statement(
     "view-workers",
     "workers seen within the hour, and whether they count as alive",
-    """select name, host, pid, engines, concurrency, started_at, seen_at, canary_at,
-              seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond' as alive
+    """select name, host, pid, engines, slots, generation, version, problems, concurrency, started_at, seen_at,
+              canary_at, seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond' as alive
        from workers where seen_at > clock_timestamp() - interval '1 hour' order by name""",
 )
 TICKED = Statement(

@@ -16,6 +16,7 @@ from celery import Celery
 
 import vibey
 from vibey.domain.errors import VibeyError
+from vibey.services.following import Follower
 from vibey.services.installation import Installation, celery_configuration, ensure_services
 from vibey.services.programs import FLOWER_CONFIGURATION
 from vibey.settings import Settings, load
@@ -26,14 +27,19 @@ BEAT_SCHEDULER = "vibey.worker.beat:SteadyScheduler"
 
 @functools.cache
 def settings() -> Settings:
-    """This process's settings, read once."""
+    """This process's settings as it started."""
     return load()
 
 
 @functools.cache
+def follower() -> Follower:
+    """What keeps this process in step with the generation in force; children of a worker inherit it."""
+    return Follower(Installation.open(settings(), app=app), load)
+
+
 def installation() -> Installation:
-    """This process's installation; children of a worker inherit it and open connections of their own."""
-    return Installation.open(settings(), app=app)
+    """This process's installation; children of a worker open connections of their own."""
+    return follower().installation
 
 
 def _configuration() -> dict[str, Any]:

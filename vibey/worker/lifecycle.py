@@ -3,7 +3,12 @@
 At the start the engines it serves are read from its queues, its concurrency is checked against their slots
 (or set, when none was given), the schema is checked, and leftovers of dead runs on this machine are killed.
 When ready, a thread of the main process keeps the worker's row fresh and watches its canary; see
-`vibey.services.pulse` for the protocol.
+`vibey.services.pulse` for the protocol. The same thread notices within a tick that another generation is in force
+(`vibey.services.following`): the worker then reads its file again, consumes the queues of engines that are new, and no
+more those of engines that its file would run in another way.
+
+A worker offers as many runs of an engine as it had processes for when it began to serve it. For an engine that is new
+it starts more processes, unless it was given a `--concurrency`; slots raised later are full until it is restarted.
 """
 
 from __future__ import annotations
@@ -18,20 +23,23 @@ from typing import TYPE_CHECKING, Any
 from celery import signals
 from celery.utils.nodenames import worker_direct
 from celery.worker import state
+from kombu import Queue
 from typing_extensions import override
 
 from vibey import tracing
 from vibey.domain.errors import VibeyError
-from vibey.publisher import CONTROL_QUEUE, ENQUEUE_QUEUE, engine_queue
+from vibey.publisher import BUILD_TASK, CONTROL_QUEUE, ENGINE_PREFIX, ENQUEUE_QUEUE, MARGIN_SECONDS, engine_queue
 from vibey.services import endings, fleet, pulse
+from vibey.services.apply import NOTHING_APPLIED
 from vibey.services.outputs import prune
 from vibey.services.pulse import Worker
 from vibey.services.run import kill_dead_runs
-from vibey.worker.application import app, installation, settings
+from vibey.worker.application import app, follower, installation, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from vibey.services.following import Follower
     from vibey.services.installation import Installation
 
 log = logging.getLogger("vibey.worker")
@@ -39,6 +47,8 @@ log = logging.getLogger("vibey.worker")
 CONTROL_CONCURRENCY = 2
 LEAVE_SECONDS = 2.0
 CLEAN_SECONDS = 600.0
+# What the command line asked for: queues to serve alone, queues to leave out, whether a number of processes was given.
+_chosen: dict[str, Any] = {"only": [], "without": [], "given": False}
 
 
 @signals.celeryd_init.connect
@@ -48,13 +58,14 @@ def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> Non
     try:
         installation().require_schema()
         installation().require_suitable_database()
-        fleet.sync(installation())
+        follower().catch_up()
         queues = _queues(options)
         spare = _spare(queues)
-        needed = _slots(queues) + spare
+        needed = sum(slots for name, slots in _slots().items() if engine_queue(name) in queues) + spare
     except VibeyError as error:
         raise SystemExit(f"vibey: {error}") from None
     given = options.get("concurrency")
+    _chosen.update(only=_names(options.get("queues")), without=_names(options.get("exclude_queues")), given=bool(given))
     if not given:
         conf.worker_concurrency = needed
         options["concurrency"] = needed
@@ -79,10 +90,8 @@ def spend(instance: Any, **_: object) -> None:  # noqa: ANN401  Celery's worker
 @signals.worker_ready.connect
 def appear(sender: Any, **_: object) -> None:  # noqa: ANN401  Celery's consumer
     """Begin to say that this worker lives."""
-    queues = list(sender.app.amqp.queues.consume_from)
-    served = tuple(name for name in settings().engine if engine_queue(name) in queues)
-    worker = Worker(sender.hostname, served, sender.controller.concurrency)
-    thread = Pulse(installation(), worker)
+    spare = _spare(list(sender.app.amqp.queues.consume_from))
+    thread = Pulse(follower(), Consuming(sender, spare, may_grow=not _chosen["given"]))
     sender.app.vibey_pulse = thread
     thread.start()
 
@@ -121,9 +130,19 @@ def _names(value: object) -> list[str]:
     return [str(name) for name in (value.split(",") if isinstance(value, str) else value)]  # type: ignore[attr-defined]
 
 
-def _slots(queues: Sequence[str]) -> int:
-    served = [name for name in settings().engine if engine_queue(name) in queues]
-    return sum(settings().slots_of(name) for name in served)
+def _slots() -> dict[str, int]:
+    """The slots of every engine in force; of those in the file, where nothing was ever applied."""
+    content = installation().content
+    if content is None:
+        return {name: settings().slots_of(name) for name in settings().engine}
+    in_order = sorted(content["engine"], key=lambda name: content["engine"][name]["ordinal"])
+    return {name: content["engine"][name]["slots"] for name in in_order}
+
+
+def _is_wanted(engine: str) -> bool:
+    """Whether the worker was asked to serve this engine, with -Q and -X, should it be there."""
+    queue = engine_queue(engine)
+    return (not _chosen["only"] or queue in _chosen["only"]) and queue not in _chosen["without"]
 
 
 def _spare(queues: Sequence[str]) -> int:
@@ -131,29 +150,100 @@ def _spare(queues: Sequence[str]) -> int:
     return CONTROL_CONCURRENCY if CONTROL_QUEUE in queues else 1
 
 
+class Consuming:
+    """What Celery's consumer takes messages for, and how many processes there are for each engine."""
+
+    def __init__(self, consumer: Any, spare: int, *, may_grow: bool) -> None:  # noqa: ANN401  Celery's consumer
+        """Begin with the processes the worker started with; `spare` of them are for no engine."""
+        self.name: str = consumer.hostname
+        self.concurrency: int = consumer.controller.concurrency
+        self.slots: dict[str, int] = {}
+        self._consumer = consumer
+        self._spare = spare
+        self._may_grow = may_grow
+
+    def serve(self, engines: Mapping[str, int]) -> dict[str, str]:
+        """Serve these engines, given with their slots, and no others; says of which it cannot, and why."""
+        self.slots = {name: self.slots[name] for name in engines if name in self.slots}
+        left = self.concurrency - self._spare - sum(self.slots.values())
+        problems, lack = {}, 0
+        for name, wanted in engines.items():
+            if name in self.slots:
+                continue
+            if self._may_grow and wanted > left:
+                lack += wanted - max(0, left)
+                left = wanted
+            offered = min(wanted, max(0, left))
+            left -= offered
+            if offered:
+                self.slots[name] = offered
+            else:
+                problems[name] = f"no process is left for {name}; restart {self.name} for {wanted} more slots"
+        self.concurrency += lack
+        # Celery's own loop does it: nothing of a consumer may be touched by two threads.
+        self._consumer.call_soon(self._consume, set(self.slots), lack)
+        return problems
+
+    def _consume(self, engines: set[str], more: int) -> None:
+        try:
+            self._take_from(engines, more)
+        except Exception:
+            # Between two connections nothing is consumed; the next begins with the queues as they are known by now.
+            log.exception("could not change the queues that are consumed")
+
+    def _take_from(self, engines: set[str], more: int) -> None:
+        queues = self._consumer.app.amqp.queues
+        if more:
+            self._consumer.pool.grow(more)
+        wanted = {engine_queue(name) for name in engines}
+        for name in [name for name in queues.consume_from if name.startswith(ENGINE_PREFIX) and name not in wanted]:
+            self._consumer.cancel_task_queue(name)
+        for name in sorted(wanted - set(queues.consume_from)):
+            queues.select_add(Queue(name, routing_key=name, no_ack=True))
+            self._consumer.add_task_queue(name)
+
+    def limit_runs(self, seconds: int) -> None:
+        """Have Celery end a run's process that hangs beyond every limit of its own after so long."""
+        self._consumer.app.tasks[BUILD_TASK].time_limit = seconds
+
+
 class Pulse(threading.Thread):
     """The thread that keeps a worker's row fresh, sends its canary, and ends a worker that consumes nothing."""
 
-    def __init__(self, installed: Installation, worker: Worker) -> None:
+    def __init__(self, following: Follower, consuming: Consuming) -> None:
         """Make the thread; `start` sets it going."""
         super().__init__(name="vibey-pulse", daemon=True)
-        self._installation = installed
-        self._worker = worker
+        self._following = following
+        self._consuming = consuming
+        self._worker = Worker(consuming.name, (), consuming.concurrency)
         self._ending = threading.Event()
-        self._interval = min(10.0, installed.timing.presence_ms / 4000)
         self._last_beat = time.monotonic()
         self._unheard = 0
         self._teller: threading.Thread | None = None
 
+    @property
+    def _installation(self) -> Installation:
+        return self._following.installation
+
+    @property
+    def _interval(self) -> float:
+        return min(10.0, self._installation.timing.presence_ms / 4000)
+
     @override
     def run(self) -> None:
-        """Beat until told to stop."""
+        """Beat until told to stop, and follow what is in force."""
         self._begin()
         cleaned = time.monotonic()
-        while not self._ending.wait(self._interval):
+        while not self._ending.wait(self._installation.timing.tick_ms / 1000):
             try:
-                self._beat()
-                self._tell_endings()
+                followed = self._follow()
+                if followed or time.monotonic() - self._last_beat >= self._interval:
+                    self._beat()
+                    self._tell_endings()
+                if followed:
+                    pulse.wake_pools(self._installation)
+            except VibeyError as error:
+                log.warning("could not look for what is in force: %s", error)
             except Exception:
                 # A worker without its pulse would go on unseen: its engines would count as full for good.
                 log.exception("a beat failed; the next one is due")
@@ -171,14 +261,57 @@ class Pulse(threading.Thread):
         pulse.leave(self._installation, self._worker)
 
     def _begin(self) -> None:
+        self._serve()
         if self._worker.engines:
             self._clean_up()
-            self._examine()
+            self._examine(self._worker.engines)
         self._beat()
         try:
             pulse.wake_pools(self._installation)
         except VibeyError as error:
             log.warning("could not wake the router: %s", error)
+
+    def _follow(self) -> bool:
+        """Serve what the generation in force asks for, if that is another one than before; whether it is."""
+        known = self._installation.generation
+        if self._following.catch_up().generation == known:
+            return False
+        before = set(self._worker.engines)
+        self._serve()
+        log.info("generation %s: serving %s", self._worker.generation, ", ".join(self._worker.engines) or "no engine")
+        fresh = [name for name in self._worker.engines if name not in before]
+        if fresh:
+            threading.Thread(target=self._examine, args=(fresh,), name="vibey-examine", daemon=True).start()
+        return True
+
+    def _serve(self) -> None:
+        """Serve the engines in force that the worker was asked for and runs as they are asked to be run."""
+        installed, problems = self._installation, dict[str, str]()
+        if installed.content is None:
+            problems[""] = NOTHING_APPLIED
+            log.warning("serving no engine: %s", NOTHING_APPLIED)
+        served = dict[str, int]()
+        for name, slots in _slots().items() if installed.content is not None else ():
+            if not _is_wanted(name):
+                continue
+            if odd := installed.disagreement(name):
+                problems[name] = "; ".join(filter(None, [odd, self._following.problem]))
+                log.warning(
+                    "not serving engine %s: %s; run: vibey apply, or correct the file here", name, problems[name]
+                )
+            else:
+                served[name] = slots
+        problems |= self._consuming.serve(served)
+        self._consuming.limit_runs(installed.settings.engines.run_timeout_seconds + MARGIN_SECONDS)
+        offered = self._consuming.slots
+        self._worker = Worker(
+            self._consuming.name,
+            tuple(offered),
+            self._consuming.concurrency,
+            tuple(offered.values()),
+            installed.generation,
+            problems,
+        )
 
     def _clean_up(self) -> None:
         try:
@@ -192,7 +325,8 @@ class Pulse(threading.Thread):
 
     def _tell_endings(self) -> None:
         """Have ends of routed tasks told that no run could tell; in a thread of its own, for beats are due."""
-        routed = [name for name in self._worker.engines if self._installation.settings.engine[name].app]
+        engines = self._installation.settings.engine
+        routed = [name for name in self._worker.engines if name in engines and engines[name].app]
         if routed and (self._teller is None or not self._teller.is_alive()):
             self._teller = threading.Thread(target=self._tell, args=(routed,), name="vibey-tell", daemon=True)
             self._teller.start()
@@ -206,9 +340,9 @@ class Pulse(threading.Thread):
         if told:
             log.info("told %d ends of routed tasks", told)
 
-    def _examine(self) -> None:
+    def _examine(self, engines: Sequence[str]) -> None:
         try:
-            for name, health in fleet.examine(self._installation, self._worker.engines).items():
+            for name, health in fleet.examine(self._installation, engines).items():
                 if not health.good:
                     log.warning("engine %s: %s; %s", name, health.detail, health.fix)
         except VibeyError as error:

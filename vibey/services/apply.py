@@ -1,0 +1,310 @@
+"""Apply: put the configuration of a file in force, as one numbered generation.
+
+What routing depends on is stored in Postgres by one transaction, and every grant, settlement and retry reads it there;
+no process goes by its own file. The transaction holds the installation's row, then every engine, so that a pass is
+made under one generation, and two who apply at once come one after the other.
+
+Live runs keep their account, their price and their lease. A grant that nobody has started on an engine that is removed,
+or is another under the same name, is withdrawn and its attempt refunded; a run at work goes on to its end. Workers
+notice the new number, read their own file again, and until then do not count as serving an engine that is run in
+another way (see `vibey.services.following`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibey.domain import settlement
+from vibey.domain.errors import Refused
+from vibey.services.control import owner, wake_all
+from vibey.services.fleet import folders_of
+from vibey.services.requirements import refresh_workspace_sets
+from vibey.services.settle import expired_row
+from vibey.services.wording import instant
+from vibey.settings.applied import content_of, policy_in
+from vibey.settings.difference import Change, differences, removed_pools, replaced_engines, rerun_engines
+from vibey.settings.model import EngineDefaults
+from vibey.settings.problems import dotted
+from vibey.settings.source import OVERLAID
+from vibey.settings.values import MILLIONTHS
+from vibey.store import ageing, generations, ledger, projects, runs
+from vibey.store.ledger import Event
+from vibey.store.projects import DEFAULT_PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vibey.services.installation import Installation
+    from vibey.store.database import Connection
+    from vibey.store.statement import Row
+
+    Content = Mapping[str, Any]
+
+# Another value of these would be judged by two rules at once where a run is live.
+FIXED_WHILE_LIVE = ("lease_seconds", "paid_daily_cap_scope")
+NOTHING_APPLIED = "no configuration has been applied yet; run: vibey apply"
+DIFFERS = "vibey.toml differs from what is in force"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What applying would do: the generation in force (None: none yet), what changes, and what that does to jobs."""
+
+    generation: int | None
+    changes: tuple[Change, ...]
+    effects: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is anything to apply."""
+        return self.generation is None or bool(self.changes)
+
+    @property
+    def text(self) -> str:
+        """The changes, one in a line."""
+        return "\n".join(map(str, self.changes))
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as a JSON object."""
+        return {
+            "generation": self.generation,
+            "differs": self.differs,
+            "changes": [change.as_json() for change in self.changes],
+            "effects": list(self.effects),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was applied: the number in force now, whether this made it, how many grants were withdrawn, the plan."""
+
+    generation: int
+    changed: bool
+    withdrawn: int
+    plan: Plan
+
+
+def plan(installation: Installation, *, undo: bool = False) -> Plan:
+    """What `apply` would do now; changes nothing."""
+
+    def read(connection: Connection) -> Plan:
+        number = generations.number(connection)
+        return _plan(connection, number, _wanted(connection, installation, number, undo=undo))
+
+    return installation.database.run(read)
+
+
+def file_differs(connection: Connection, installation: Installation) -> bool:
+    """Whether this process's file and environment say anything else than what is in force; also where nothing is."""
+    number = generations.number(connection)
+    return number is None or generations.content(connection, number) != content_of(installation.file)
+
+
+def in_force_beside(
+    installation: Installation,
+) -> tuple[int | None, list[tuple[str, object, str, object]], tuple[Change, ...]]:
+    """The generation in force, each key as (key, value in force, source, what the file says), and what differs.
+
+    Keys of `[engines]` and of what routing knows of an engine have the value that was applied; None where none was. The
+    others have the file's.
+    """
+    found = plan(installation)
+    current = installation.current()
+    rows = []
+    applied = {} if current.content is None else _applied_keys(current)
+    engines = (current.content or {}).get("engine", {})
+    file = installation.file
+    for (parts, _), (key, said, source) in zip(file.rows(), file.effective(), strict=True):
+        value = applied.pop(key, said)
+        if current.content is not None and parts[0] == "engine" and parts[1] not in engines:
+            value = None
+        rows.append((key, value, source if value == said else f"generation {found.generation}", said))
+    rows += [(key, value, f"generation {found.generation}", None) for key, value in sorted(applied.items())]
+    return found.generation, rows, found.changes
+
+
+def _applied_keys(installation: Installation) -> dict[str, object]:
+    """The values of a generation by key, as the file would spell them."""
+    content = installation.content or {}
+    found: dict[str, object] = {}
+    for key, value in content["engines"].items():
+        laid = getattr(installation.settings.engines, key) if key in OVERLAID else value
+        if isinstance(value, dict) and value:
+            found |= {dotted(("engines", key, name)): each for name, each in value.items()}
+        else:
+            found[dotted(("engines", key))] = laid
+    for name, engine in content["engine"].items():
+        found[dotted(("engines", "slots", name))] = engine["slots"]
+        weight = engine["weight"] / MILLIONTHS
+        found |= {dotted(("engine", name, key)): engine[key] for key in ("kind", "tier", "account", "enabled")}
+        found[dotted(("engine", name, "weight"))] = int(weight) if weight == int(weight) else weight
+    return found
+
+
+def overruled_variables(installation: Installation) -> list[tuple[str, object, object]]:
+    """Variables of this process that count only where they are applied, and were not: name, value, and what counts."""
+    file, found = installation.file, []
+    for key in sorted(EngineDefaults.model_fields.keys() - {*OVERLAID, "slots"}):
+        source = file.sources.get(f"engines.{key}", "")
+        said, in_force = getattr(file.engines, key), getattr(installation.settings.engines, key)
+        if source.startswith("environment ") and said != in_force:
+            found.append((source.removeprefix("environment "), said, in_force))
+    return found
+
+
+def apply(
+    installation: Installation, *, undo: bool = False, by: str | None = None, seen: Plan | None = None
+) -> Applied:
+    """Put the file of this process in force, or with `undo` the generation before; returns what that did.
+
+    Nothing is stored where nothing differs. Refused for `seen`, the plan that somebody agreed to, when another
+    generation is in force by now; and for a key that cannot change while runs are live.
+    """
+    who = by or owner()
+    applied = installation.database.run(lambda connection: _apply(connection, installation, who, seen, undo=undo))
+    if applied.changed:
+        wake_all(installation)
+    return applied
+
+
+def history(installation: Installation) -> list[dict[str, Any]]:
+    """Every generation, the newest first: `generation`, `at`, `who`, `difference` by lines, `in_force`."""
+    rows = installation.database.statement(generations.history)
+    return [
+        {
+            "generation": row.number,
+            "at": instant(row.at),
+            "who": row.who,
+            "difference": row.difference.splitlines(),
+            "in_force": row.in_force,
+        }
+        for row in rows
+    ]
+
+
+def _apply(connection: Connection, installation: Installation, who: str, seen: Plan | None, *, undo: bool) -> Applied:
+    number = generations.lock(connection)
+    if seen is not None and seen.generation != number:
+        raise Refused(
+            f"generation {number} was applied meanwhile, and the difference shown was from {seen.generation}",
+            "look again: vibey apply",
+        )
+    wanted = _wanted(connection, installation, number, undo=undo)
+    before = None if number is None else generations.content(connection, number)
+    if number is not None and before == wanted:
+        return Applied(number, changed=False, withdrawn=0, plan=Plan(number, (), ()))
+    generations.write_fleet(connection, _with_links(wanted))
+    _refuse_while_live(connection, before, wanted)
+    found = _plan(connection, number, wanted)
+    generations.RELEASE_ENGINES.run(connection, names=list(rerun_engines(before, wanted)))
+    _set_default_policy(connection, policy_in(wanted))
+    ageing.change(connection, wanted["engines"].get("priority_age_seconds", 0) * 1000)
+    withdrawn = _withdraw(connection, replaced_engines(before, wanted))
+    refresh_workspace_sets(connection)
+    following = 1 if number is None else number + 1
+    generations.store(connection, following, who, found.text, wanted)
+    data: dict[str, Any] = {"generation": following, "by": who, "difference": [str(each) for each in found.changes]}
+    if undo:
+        data["undone"] = number
+    ledger.append(connection, Event.CONFIGURATION_APPLIED, data=data)
+    return Applied(following, changed=True, withdrawn=withdrawn, plan=found)
+
+
+def _wanted(connection: Connection, installation: Installation, number: int | None, *, undo: bool) -> Content:
+    """The content to put in force: that of the file, or of the generation before this number."""
+    if not undo:
+        return content_of(installation.file)
+    before = None if number is None else generations.BEFORE.scalar(connection, number=number)
+    if before is None:
+        raise Refused("there is no generation before the one in force", "see: vibey apply --history")
+    return generations.content(connection, before)
+
+
+def _plan(connection: Connection, number: int | None, wanted: Content) -> Plan:
+    before = None if number is None else generations.content(connection, number)
+    changes = tuple(differences(before, wanted))
+    if number is not None and not changes and before != wanted:
+        changes = (Change("", "[engines]", "changed", ("recorded in another form",)),)
+    return Plan(number, changes, tuple(_effects(connection, before, wanted)) if changes else ())
+
+
+def _effects(connection: Connection, before: Content | None, wanted: Content) -> list[str]:
+    """What becomes of live runs and queued jobs, in sentences."""
+    live = generations.LIVE.all(connection)
+    replaced = replaced_engines(before, wanted)
+    effects = []
+    for row in live:
+        if row.engine in replaced:
+            fate = "go on to their end" if row.state == "running" else "are withdrawn, their attempts refunded"
+            one = "goes on to its end" if row.state == "running" else "is withdrawn, its attempt refunded"
+            what = "running" if row.state == "running" else "granted"
+            effects.append(f"{row.n} {what} on {row.engine} {one if row.n == 1 else fate}")
+    for name, engine in wanted["engine"].items():
+        in_use = sum(row.n for row in live if row.engine == name)
+        if name not in replaced and in_use > engine["slots"]:
+            effects.append(f"{in_use} at work on {name} go on; no more until fewer than {engine['slots']} are")
+    queued = generations.QUEUED.all(connection)
+    gone = removed_pools(before, wanted)
+    effects += [
+        f"{row.n} queued in pool {row.pool} {'waits' if row.n == 1 else 'wait'} until there is such a pool again"
+        for row in queued
+        if row.pool in gone and row.pool != "main"
+    ]
+    waiting, held = sum(row.n for row in queued), sum(row.held for row in queued)
+    if waiting:
+        effects.append(
+            f"{waiting} queued, {held} of them held, {'is' if waiting == 1 else 'are'} looked at again at once"
+        )
+    return effects
+
+
+def _with_links(content: Content) -> Content:
+    """The content with what workspace roots lead to on this machine, for the rows of engines."""
+
+    def linked(engine: Mapping[str, Any]) -> Mapping[str, Any]:
+        roots = engine.get("workspace_roots")
+        return {**engine, "workspace_roots": None if roots is None else folders_of(roots)}
+
+    return {**content, "engine": {name: linked(engine) for name, engine in content["engine"].items()}}
+
+
+def _refuse_while_live(connection: Connection, before: Content | None, wanted: Content) -> None:
+    """Refuse another lease or cap scope while any run is live. Every engine is locked, so none is granted meanwhile."""
+    if before is None:
+        return
+    old, new = before["engines"], wanted["engines"]
+    changed = [key for key in FIXED_WHILE_LIVE if key in old and old[key] != new.get(key)]
+    live: Sequence[Row[Any]] = generations.LIVE.all(connection) if changed else ()
+    if not live:
+        return
+    named = [
+        f"run {run} of job {job} on {row.engine}" for row in live for run, job in zip(row.runs, row.jobs, strict=True)
+    ]
+    more = sum(row.n for row in live) - len(named)
+    words = ", ".join(named) + (f" and {more} more" if more else "")
+    raise Refused(
+        f"{' and '.join(changed)} cannot change while a run is live: {words}",
+        "pause the engines (vibey engine pause NAME) and wait until nothing runs, or cancel those jobs; "
+        "then run: vibey apply",
+    )
+
+
+def _set_default_policy(connection: Connection, policy: dict[str, Any]) -> None:
+    """The implicit project follows the file."""
+    project = projects.ensure(connection, DEFAULT_PROJECT, policy)
+    stored = projects.lock(connection, project.id)
+    changed = {key: value for key, value in policy.items() if stored.get(key) != value}
+    if changed or stored.keys() - policy:
+        projects.set_policy(connection, project.id, policy)
+        ledger.append(connection, Event.PROJECT_CHANGED, project=project.id, data=changed)
+
+
+def _withdraw(connection: Connection, names: Sequence[str]) -> int:
+    """End grants on these engines that nobody has started; how many there were."""
+    granted = generations.lock_granted(connection, names) if names else []
+    why = "withdrawn: the engine it was granted on was removed from the configuration, or is another now"
+    rows = [expired_row(each, settlement.withdrawn(each.attempted(), why)) for each in granted]
+    if rows:
+        runs.end(connection, rows)
+    return len(rows)
