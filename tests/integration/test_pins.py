@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
+from vibey.domain.call import TaskCall
 from vibey.domain.errors import InvalidInput, Refused, Unservable
 from vibey.domain.outcome import Failure, FailureClass, Success
 from vibey.services import control, requirements, views
@@ -23,6 +24,7 @@ from vibey.services.run import _start
 from vibey.services.settle import Held, settle
 from vibey.services.tick import tick
 from vibey.settings import Source, settings_of
+from vibey.store import endings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,6 +128,27 @@ def test_an_engine_for_celery_tasks_added_later_takes_no_other_job(open_bench: C
     assert granted(bench) == ["a"]
     assert views.job(bench.installation, jobs[1])["exclude"] == []
     assert grounds(bench, jobs[1]) == {"a": "slots", "press": "missing_capability"}
+
+
+def test_a_routed_call_is_pinned_like_any_job(open_bench: Callable[..., Bench]) -> None:
+    """`engines=` of a routed task: an engine with the same app that is added later neither runs nor ends the call."""
+    app = {"app": "pkg.module:app", "tier": "local"}
+    bench = open_bench(engine={"press": {"kind": "celery", **app}, "hand": noop()})
+    call = TaskCall("an-id", "shop.print", {}, {}, "[[], {}, {}]", "application/json", "utf-8")
+    jobs = bench.enqueue(2, payload=call.payload(), engines=["press"])
+    configure(bench, press={"kind": "celery", **app}, second={"kind": "celery", **app}, hand=noop())
+    assert granted(bench) == ["press"]
+    assert grounds(bench, jobs[1]) == {"press": "slots", "second": "not_pinned", "hand": "not_pinned"}
+    control.cancel(bench.installation, jobs[1])
+    claimed = [
+        bench.installation.database.statement(
+            lambda connection, name=name: endings.CLAIM.all(connection, task=None, engines=[name], limit=9, claim_s=60)
+        )
+        for name in ("second", "press")
+    ]
+    assert [[row.id for row in rows] for rows in claimed] == [[], [jobs[1]]]
+    with pytest.raises(Unservable, match="second, hand: not an engine the job names"):
+        bench.enqueue(1, payload=call.payload(), engines=["press"], exclude=["press"])
 
 
 def test_a_job_with_a_repository_never_meets_an_engine_that_works_in_none(open_bench: Callable[..., Bench]) -> None:
@@ -316,6 +339,18 @@ def test_a_fleet_without_engines_refuses_and_may_be_told_to_wait(open_bench: Cal
     assert granted(bench) == ["soon"]
     with pytest.raises(InvalidInput, match="anyway: 'yes' is not usable; expected true or false"):
         bench.enqueue(1, anyway="yes")
+
+
+def test_a_repeated_key_leads_to_its_job_though_nothing_can_serve_it_any_more(
+    open_bench: Callable[..., Bench],
+) -> None:
+    """A producer that tries again after an outage is told the job it had, not that it cannot be enqueued."""
+    bench = open_bench(engine={"a": coder("/srv", tier="local"), "b": noop()})
+    order = Order(payload={"repo": "/srv/x"}, idempotency_key="k")
+    first = place(bench.installation, [order])
+    configure(bench, a=noop(), b=coder("/home", tier="local"))
+    again = place(bench.installation, [order])
+    assert [(each.job_id, each.created) for each in again] == [(first[0].job_id, False)]
 
 
 def test_a_batch_names_the_line_that_nothing_can_serve(open_bench: Callable[..., Bench]) -> None:

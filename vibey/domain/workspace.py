@@ -38,15 +38,25 @@ def engines_for(repository: object, engines: Collection[Roots]) -> frozenset[str
     """The names of the engines that can work in a repository a payload names."""
     if not any(each.folders is None or each.folders for each in engines):
         return frozenset(each.engine for each in engines if each.kind in READS_THE_PAYLOAD)
-    return frozenset(each.engine for each in engines if _reaches(each, repository))
+    place = _place(repository)
+    return frozenset(
+        each.engine for each in engines if each.folders is None or (place is not None and _holds(each.folders, place))
+    )
 
 
-def _reaches(roots: Roots, repository: object) -> bool:
-    if roots.folders is None:
-        return True
-    if not isinstance(repository, str) or not repository or not roots.folders:
-        return False
+def _place(repository: object) -> str | None:
+    """The path by name, with a slash at its end; None for what can lie under no root."""
+    if not isinstance(repository, str) or not repository:
+        return None
     path = PurePosixPath(repository)
-    if ".." in path.parts:
-        return False
-    return not path.is_absolute() or any(path.is_relative_to(folder) for folder in roots.folders)
+    return None if ".." in path.parts else _closed(str(path))
+
+
+def _holds(folders: tuple[str, ...], place: str) -> bool:
+    if not place.startswith("/"):
+        return bool(folders)
+    return any(place.startswith(_closed(folder)) for folder in folders)
+
+
+def _closed(path: str) -> str:
+    return path if path.endswith("/") else f"{path}/"

@@ -235,6 +235,7 @@ class _Checked:
 
     projects: Mapping[str, projects.Project]
     candidates: Candidates
+    connection: Connection
     pools: frozenset[str]
     max_attempts: int
 
@@ -248,6 +249,7 @@ class _Checked:
         return cls(
             {name: projects.named(connection, name) for name in names},
             candidates,
+            connection,
             frozenset({"main", *candidates.pools}),
             installation.under(connection, generation).settings.engines.max_attempts,
         )
@@ -273,8 +275,9 @@ class _Checked:
             try:
                 self.candidates.require_one(requirement, order.payload)
             except Unservable as error:
-                error.number = number
-                raise
+                if not self._is_known(order):
+                    error.number = number
+                    raise
         return jobs.NewJob(
             project_id=self.projects[order.project].id,
             requirement=requirement,
@@ -289,6 +292,12 @@ class _Checked:
             traceparent=order.traceparent,
             task_id=None if call is None else call.id,
         )
+
+    def _is_known(self, order: Order) -> bool:
+        """Whether the order's key has been used: then it leads to the job there is, whatever that may be served by."""
+        if order.idempotency_key is None:
+            return False
+        return bool(jobs.with_keys(self.connection, [(self.projects[order.project].id, order.idempotency_key)]))
 
     def _require_known(self, order: Order, call: TaskCall | None) -> None:
         engines = self.candidates.capabilities

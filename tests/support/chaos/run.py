@@ -70,7 +70,7 @@ TABLES = ("jobs", "runs", "ledger", "passes", "decisions", "credits", "engines",
 SEEN = "select count(*) from workers where seen_at > clock_timestamp() - interval '5 seconds'"
 LEFT = """
     select jsonb_build_object('id', j.id, 'state', j.state, 'attempt', j.attempt, 'reason', j.reason, 'waits', g.reason,
-             'excluded', j.excluded, 'avoided', j.avoided,
+             'excluded', j.excluded, 'avoided', j.avoided, 'handed_off', j.handed_off,
              'due_in', extract(epoch from j.not_before - clock_timestamp()))
     from jobs j left join group_states g on g.pool = j.pool and g.requirement_key = j.requirement_key
     where j.ended_at is null order by j.id limit 20"""
