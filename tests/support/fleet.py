@@ -21,16 +21,17 @@ import psutil
 from tests.support import trees
 from tests.support.databases import query
 from tests.support.wait import until
-from vibey.publisher import CONTROL_QUEUE
 from vibey.services.apply import apply
 from vibey.services.enqueue import Order, place
 from vibey.services.installation import Installation
+from vibey.services.programs import BEAT, BUILD, CONTROL
 from vibey.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vibey.embedded import Services
+    from vibey.services.programs import Program
 
 ROOT = Path(__file__).parents[2]
 # The variable that tells a member's processes from all others.
@@ -154,17 +155,20 @@ class Fleet:
 
     def control(self, name: str = "control", *, environment: Mapping[str, str] | None = None) -> Member:
         """Start a worker that routes and ticks; like the others', its environment may hold more."""
-        arguments = ("worker", "-Q", CONTROL_QUEUE, "-n", f"{name}@%h", "--concurrency", "2")
-        return self.start(name, *arguments, environment=environment)
+        return self._start(CONTROL, name, "--hostname", f"{name}@%h", environment=environment)
 
     def build(self, name: str = "build", *more: str, environment: Mapping[str, str] | None = None) -> Member:
         """Start a worker that runs jobs of every engine."""
-        arguments = ("worker", "-X", CONTROL_QUEUE, "-n", f"{name}@%h", *more)
-        return self.start(name, *arguments, environment=environment)
+        return self._start(BUILD, name, "--hostname", f"{name}@%h", *more, environment=environment)
 
     def beat(self, name: str = "beat", *, environment: Mapping[str, str] | None = None) -> Member:
         """Start a beat."""
-        return self.start(name, "beat", "--schedule", str(self.folder / name), environment=environment)
+        return self._start(BEAT, name, "--schedule", str(self.folder / name), environment=environment)
+
+    def _start(self, program: Program, name: str, *more: str, environment: Mapping[str, str] | None) -> Member:
+        """Start a program of the product's own table, under another name and with the fleet's application."""
+        assert program.command[:3] == ("celery", "-A", "vibey")
+        return self.start(name, *program.command[3:], *more, environment=environment)
 
     def start(
         self, name: str, *arguments: str, app: str | None = None, environment: Mapping[str, str] | None = None

@@ -13,11 +13,12 @@ from urllib.parse import urlsplit, urlunsplit
 from vibey.bench.endtoend import finish
 from vibey.bench.figures import Figure, Scale, ratios, say
 from vibey.bench.handover import ping
-from vibey.bench.laboratory import CONTROL_PROCESSES, until
+from vibey.bench.laboratory import until
 from vibey.bench.peer import Peer
 from vibey.bench.processes import Processes
 from vibey.bench.procrastinating import Procrastinate
 from vibey.embedded import Services
+from vibey.services.programs import CONTROL_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

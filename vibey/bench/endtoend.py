@@ -15,10 +15,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from vibey.bench.figures import Bar, Figure, Scale, ratios
-from vibey.bench.laboratory import CONTROL_PROCESSES, Laboratory, Site, number, until
+from vibey.bench.laboratory import Laboratory, Site, number, until
 from vibey.bench.peer import Peer
 from vibey.bench.procrastinating import Procrastinate
 from vibey.services import enqueue
+from vibey.services.programs import CONTROL_PROCESSES
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from vibey.domain.errors import VibeyError
 from vibey.services import pulse
 from vibey.services.apply import apply
 from vibey.services.installation import Installation
+from vibey.services.programs import WORKERS
 from vibey.settings import load
 from vibey.store import migrate
 from vibey.store.database import Database
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 TEMPLATE = "vibey_template"
 READY_SECONDS = 90.0
-CONTROL_PROCESSES = 2
 SEEN_WORKERS = Statement("bench-workers", "how many workers have appeared", "select count(*) from workers")
 
 
@@ -157,9 +157,9 @@ class Laboratory:
     def fleet(self, site: Site) -> Iterator[Processes]:
         """A control worker, a build worker and beat of this site as real processes, ready for work."""
         with Processes(self.folder) as processes:
-            for name, arguments in _workers().items():
-                processes.start(name, ["-m", "celery", "-A", "vibey", *arguments], site.environment)
-            until(lambda: _seen(site) == len(_workers()) - 1, processes, "the workers did not appear")
+            for program in WORKERS:
+                processes.start(program.name, program.arguments("--loglevel", "WARNING"), site.environment)
+            until(lambda: _seen(site) == len(WORKERS) - 1, processes, "the workers did not appear")
             yield processes
 
     def _toml(self, database: str, slots: Mapping[str, int], policy: Mapping[str, object]) -> str:
@@ -198,24 +198,6 @@ def rows(installation: Installation, statement: Statement, **values: object) -> 
 def number(installation: Installation, statement: Statement, **values: object) -> float:
     """Run one statement as its own transaction and return its one number."""
     return float(installation.database.statement(lambda connection: statement.scalar(connection, **values)))
-
-
-def _workers() -> dict[str, list[str]]:
-    quiet = ["--loglevel", "WARNING"]
-    return {
-        "control": [
-            "worker",
-            "--queues",
-            "vibey.control",
-            "--hostname",
-            "control@%h",
-            "--concurrency",
-            str(CONTROL_PROCESSES),
-            *quiet,
-        ],
-        "build": ["worker", "--exclude-queues", "vibey.control", "--hostname", "build@%h", *quiet],
-        "beat": ["beat", *quiet],
-    }
 
 
 def _seen(site: Site) -> int:

@@ -13,8 +13,8 @@ import psutil
 
 from vibey.bench.endtoend import finish
 from vibey.bench.figures import Figure, Scale, ratios
-from vibey.bench.laboratory import CONTROL_PROCESSES
 from vibey.bench.peer import Peer
+from vibey.services.programs import CONTROL_PROCESSES
 
 if TYPE_CHECKING:
     from vibey.bench.laboratory import Laboratory

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import vibey
 from vibey.domain.errors import VibeyError
+from vibey.services.programs import inherited
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ class Processes:
 
 def surroundings(extra: dict[str, str]) -> dict[str, str]:
     """This process's environment without settings of Vibey's own, with this very code importable, and `extra`."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("VIBEY_", "CELERY_"))}
+    kept = {key: value for key, value in inherited(os.environ).items() if not key.startswith("VIBEY_")}
     code = str(Path(vibey.__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [code, kept.get("PYTHONPATH", "")]))
     return {**kept, "PYTHONPATH": path, **extra}

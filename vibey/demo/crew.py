@@ -1,4 +1,4 @@
-"""The demo's own processes: a control worker, a build worker and beat, as the Procfile would start them.
+"""The demo's own processes: a control worker, a build worker and beat, as `vibey up` would start them.
 
 Each runs in a session of its own, so that a Ctrl-C at the terminal reaches the demo alone, and the demo ends them:
 TERM, time to finish, then KILL for the whole group. What was started is recorded with the instant each process began:
@@ -14,39 +14,21 @@ import os
 import signal
 import subprocess
 import sys
-from importlib import util
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from vibey.demo.folder import Folder, clean_environment
 from vibey.domain.errors import VibeyError
+from vibey.services.programs import BEAT, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+
+    from vibey.services.programs import Program
 
 GRACE_SECONDS = 15.0
-ROLES = {
-    "control": (
-        "worker",
-        "--without-mingle",
-        "--without-gossip",
-        "--queues=vibey.control",
-        "--hostname=control@%h",
-        "--concurrency=2",
-        "--loglevel=INFO",
-    ),
-    "build": (
-        "worker",
-        "--without-mingle",
-        "--without-gossip",
-        "--exclude-queues=vibey.control",
-        "--hostname=build@%h",
-        "--loglevel=INFO",
-    ),
-    "beat": ("beat", "--loglevel=INFO"),
-}
 
 
 class Crew:
@@ -62,9 +44,9 @@ class Crew:
         self.end_leftovers()
         for stale in self._folder.path.glob("beat-schedule*"):
             stale.unlink()
-        for role, arguments in ROLES.items():
-            extra = ("--schedule=beat-schedule", "--pidfile=") if role == "beat" else ()
-            self._processes[role] = self._started(role, (*arguments, *extra))
+        for program in WORKERS:
+            more = ("--pidfile=",) if program is BEAT else ()
+            self._processes[program.name] = self._started(program, *more)
             self._record()
 
     def end_leftovers(self) -> None:
@@ -85,7 +67,7 @@ class Crew:
 
     def stop(self) -> None:
         """End them all, beat first; a second Ctrl-C meanwhile kills them at once."""
-        processes = [self._processes[role] for role in reversed(ROLES) if role in self._processes]
+        processes = list(reversed(self._processes.values()))
         try:
             end(processes)
         except KeyboardInterrupt:
@@ -94,25 +76,17 @@ class Crew:
         finally:
             self._folder.processes.unlink(missing_ok=True)
 
-    def _started(self, role: str, arguments: Sequence[str]) -> psutil.Popen:
-        command = (sys.executable, "-m", "celery", "-A", "vibey", *arguments)
-        with (self._folder.logs / f"{role}.log").open("ab") as log:
+    def _started(self, program: Program, *more: str) -> psutil.Popen:
+        with (self._folder.logs / f"{program.name}.log").open("ab") as log:
             return psutil.Popen(
-                command,
+                [sys.executable, *program.arguments(*more)],
                 cwd=self._folder.path,
-                env=self._environment(),
+                env=clean_environment() | {"VIBEY_CONFIG": str(self._folder.config)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-    def _environment(self) -> dict[str, str]:
-        own = clean_environment()
-        # Found here by the working folder alone, `vibey` would not be found from the demo's.
-        paths = [str(_home_of("vibey")), own.get("PYTHONPATH", "")]
-        own["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-        return own | {"VIBEY_CONFIG": str(self._folder.config)}
 
     def _record(self) -> None:
         rows = [[process.pid, process.create_time()] for process in self._processes.values()]
@@ -144,13 +118,6 @@ def _recorded(record: Path) -> list[psutil.Process]:
             if process.create_time() == began:
                 found.append(process)
     return found
-
-
-def _home_of(package: str) -> Path:
-    spec = util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise VibeyError(f"the package {package!r} of this installation is missing; install Vibey again")
-    return Path(spec.origin).parent.parent
 
 
 def _last_line(log: Path) -> str:

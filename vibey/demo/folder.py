@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from vibey import embedded
 from vibey.domain.errors import Refused
+from vibey.services.programs import inherited
 from vibey.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK = "# Written by: vibey demo"
-FOREIGN_PREFIXES = ("VIBEY_", "CELERY_", "GIT_")
+FOREIGN_PREFIXES = ("VIBEY_", "GIT_")
 GIT_IDENTITY = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -117,7 +118,7 @@ class Folder:
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without what would point the demo at another installation, broker or repository."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_PREFIXES)}
+    return {name: value for name, value in inherited(os.environ).items() if not name.startswith(FOREIGN_PREFIXES)}
 
 
 def require_git() -> None:

@@ -9,8 +9,8 @@ a copy of Flower's, and people would have had to know to start that one.
 
 What is added: handlers of the pages, before Flower's, so that `/` is ours and its worker list stays at `/workers`; a
 template loader that knows our templates beside Flower's, and puts our entries into its navigation; the `Desk` that
-reads. `vibey.worker.application` names the configuration file in Flower's variable `FLOWER_CONF`, unless that, or a
-`flowerconfig.py` in the working folder, names another. One of your own keeps the pages by importing from ours.
+reads. `vibey.worker.application` names the configuration file in Flower's variable `FLOWER_CONF`, unless there is a
+`flowerconfig.py` in the working folder; `--conf` names another. One of your own keeps the pages by importing from ours.
 
 What is refused at the start, once every option is known: an address that others can reach without a login, Flower's
 API without one, and a basic login that is empty. tornado calls back when all options are parsed; nothing listens

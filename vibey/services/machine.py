@@ -26,6 +26,7 @@ from vibey.services.programs import (
     BUILD,
     CONTROL,
     LOOPBACK,
+    WORKERS,
     Layout,
     Program,
     environment,
@@ -159,7 +160,7 @@ def _checked(installation: Installation, steps: Steps) -> Iterator[Check]:
 
 def _programs(settings: Settings, steps: Steps, *, with_flower: bool) -> tuple[Program, ...]:
     ports = settings.services
-    programs = [CONTROL, BUILD, BEAT]
+    programs = [*WORKERS]
     if with_flower and _is_free(steps, "flower", ports.flower_port, ", or use --no-flower"):
         programs.append(flower_program(settings))
     if ports.metrics_port and _is_free(steps, "metrics", ports.metrics_port, ", or to 0"):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import vibey
+from vibey.publisher import CONTROL_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,29 @@ PYTHON_VARIABLE = "VIBEY_PYTHON"
 LONGEST_SOCKET = 90
 LOOPBACK = "127.0.0.1"
 FLOWER_CONFIGURATION = "flowerconfig.py"
+# To route and to tick, also while the other process is busy.
+CONTROL_PROCESSES = 2
+FLOWER_LOGIN = frozenset(
+    f"FLOWER_{name}"
+    for name in (
+        "AUTH",
+        "AUTH_PROVIDER",
+        "BASIC_AUTH",
+        "COOKIE_SECRET",
+        "GITHUB_OAUTH_DOMAIN",
+        "GITLAB_AUTH_ALLOWED_GROUPS",
+        "GITLAB_MIN_ACCESS_LEVEL",
+        "GITLAB_OAUTH_DOMAIN",
+        "OAUTH2_KEY",
+        "OAUTH2_OKTA_BASE_URL",
+        "OAUTH2_REDIRECT_URI",
+        "OAUTH2_SECRET",
+        "VIBEY_ACTIONS",
+    )
+)
+# They change what a signal does, and how tasks are registered.
+STEERING = frozenset({"FORKED_BY_MULTIPROCESSING", "REMAP_SIGTERM"})
+SWITCHES = ("NO_COLOR", "SKIP_CHECKS")
 
 HEAD = """\
 ; Written anew by each start of `vibey up`.
@@ -55,7 +79,7 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 # Tries come slower and slower: a database that is away for an hour finds its workers again, a broken one costs little.
 PROGRAM = """
 [program:{name}]
-command="%(ENV_VIBEY_PYTHON)s" -m {module} {arguments}
+command="%(ENV_VIBEY_PYTHON)s" {arguments}
 directory=%(here)s
 priority={priority}
 autorestart=true
@@ -74,72 +98,59 @@ stdout_logfile_backups=2
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One process, of `celery -A vibey` by default. Programs start by ascending `priority` and stop the other way."""
+    """One process: a module of Python and its arguments. Programs start by ascending `priority` and stop the other way.
+
+    The command lines stand here and nowhere else in the product. Procfile and docker-compose.yml repeat them for
+    people, and a test compares.
+    """
 
     name: str
-    arguments: tuple[str, ...]
+    command: tuple[str, ...]
     priority: int
     stop_seconds: int
-    module: str = "celery -A vibey"
+
+    def arguments(self, *more: str) -> list[str]:
+        """What follows the interpreter's name to start it; of an option given twice the last one counts."""
+        return ["-m", *self.command, *more]
 
     def section(self) -> str:
         """Its section of the configuration."""
         return PROGRAM.format(
             name=self.name,
-            module=self.module,
-            arguments=shlex.join(self.arguments).replace("%", "%%"),
+            arguments=shlex.join(self.arguments()).replace("%", "%%"),
             priority=self.priority,
             stop_seconds=self.stop_seconds,
         )
 
 
+def _celery(*arguments: str) -> tuple[str, ...]:
+    return ("celery", "-A", "vibey", *arguments)
+
+
+def _worker(name: str, *arguments: str) -> tuple[str, ...]:
+    quiet = ("--without-mingle", "--without-gossip")
+    return _celery("worker", *quiet, *arguments, "--hostname", f"{name}@%h", "--loglevel", "INFO")
+
+
 CONTROL = Program(
-    "control",
-    (
-        "worker",
-        "--without-mingle",
-        "--without-gossip",
-        "--queues",
-        "vibey.control",
-        "--hostname",
-        "control@%h",
-        "--concurrency",
-        "2",
-        "--loglevel",
-        "INFO",
-    ),
-    10,
-    10,
+    "control", _worker("control", "--queues", CONTROL_QUEUE, "--concurrency", str(CONTROL_PROCESSES)), 10, 10
 )
-BUILD = Program(
-    "build",
-    (
-        "worker",
-        "--without-mingle",
-        "--without-gossip",
-        "--exclude-queues",
-        "vibey.control",
-        "--hostname",
-        "build@%h",
-        "--loglevel",
-        "INFO",
-    ),
-    20,
-    20,
-)
-BEAT = Program("beat", ("beat", "--schedule", "beat-schedule", "--loglevel", "INFO"), 30, 10)
+BUILD = Program("build", _worker("build", "--exclude-queues", CONTROL_QUEUE), 20, 20)
+BEAT = Program("beat", _celery("beat", "--schedule", "beat-schedule", "--loglevel", "INFO"), 30, 10)
+# What every installation runs, on one machine or several.
+WORKERS = (CONTROL, BUILD, BEAT)
 
 
 def flower_program(settings: Settings) -> Program:
     """Flower on its port, on loopback and read-only."""
     options = (f"--conf={FLOWER_CONFIGURATION}", f"--address={LOOPBACK}", f"--port={settings.services.flower_port}")
-    return Program("flower", ("flower", *options), 40, 5)
+    return Program("flower", _celery("flower", *options), 40, 5)
 
 
 def metrics_program(settings: Settings) -> Program:
     """The exporter of metrics on its port, on loopback."""
     listen = f"{LOOPBACK}:{settings.services.metrics_port}"
-    return Program("metrics", ("metrics", "--listen", listen), 50, 5, "vibey.cli.main")
+    return Program("metrics", ("vibey.cli.main", "metrics", "--listen", listen), 50, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +192,24 @@ class Layout:
         (self.folder / FLOWER_CONFIGURATION).write_bytes(own.read_bytes())
 
 
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a program of ours gets of an environment: all of it, but for what steers Celery.
+
+    The application itself pays no heed to such variables (`vibey.worker.application`). Two kinds are read before it is
+    even imported: those that stand for options of the `celery` command, none of which can be meant for a job, for
+    engines never pass one on; and two switches that any text sets, but of which Celery accepts only yes or no.
+    """
+    kept = {name: value for name, value in environ.items() if not name.startswith("CELERY_") and name not in STEERING}
+    return kept | {name: "1" for name in SWITCHES if kept.get(name)}
+
+
+def steers_flower(name: str) -> bool:
+    """Whether a variable is an option of Flower's, other than those of its login, which can only close it."""
+    return name.startswith("FLOWER_") and name not in FLOWER_LOGIN
+
+
 def environment(settings: Settings, layout: Layout, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the programs: the caller's, with what makes them this installation's wherever they run."""
+    """The environment of the programs: what they inherit, and what makes them this installation's wherever they run."""
     own = {
         PYTHON_VARIABLE: sys.executable,
         OWNER_VARIABLE: str(layout.data_dir),
@@ -194,4 +221,4 @@ def environment(settings: Settings, layout: Layout, environ: Mapping[str, str]) 
     if environ.get("PYTHONPATH"):
         entries = environ["PYTHONPATH"].split(os.pathsep)
         own["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries if entry)
-    return {**environ, **own}
+    return {**inherited(environ), **own}

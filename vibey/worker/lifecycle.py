@@ -32,6 +32,7 @@ from vibey.publisher import BUILD_TASK, CONTROL_QUEUE, ENGINE_PREFIX, ENQUEUE_QU
 from vibey.services import endings, fleet, pulse
 from vibey.services.apply import NOTHING_APPLIED
 from vibey.services.outputs import prune
+from vibey.services.programs import CONTROL_PROCESSES
 from vibey.services.pulse import Worker
 from vibey.services.run import kill_dead_runs
 from vibey.worker.application import app, follower, installation, settings
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vibey.worker")
 
-CONTROL_CONCURRENCY = 2
 LEAVE_SECONDS = 2.0
 CLEAN_SECONDS = 600.0
 # What the command line asked for: queues to serve alone, queues to leave out, whether a number of processes was given.
@@ -147,7 +147,7 @@ def _is_wanted(engine: str) -> bool:
 
 def _spare(queues: Sequence[str]) -> int:
     """How many processes a worker needs beside those for slots: to route and tick, or to stay answerable."""
-    return CONTROL_CONCURRENCY if CONTROL_QUEUE in queues else 1
+    return CONTROL_PROCESSES if CONTROL_QUEUE in queues else 1
 
 
 class Consuming:

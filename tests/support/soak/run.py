@@ -154,10 +154,8 @@ class Soak:
 
     def _open(self) -> None:
         fleet, spoiled = self.fleet, {"SPOILED": self._bugs} if self._bugs else {}
-        quiet = ("--without-mingle", "--without-gossip")
-        control_options = ("worker", *quiet, "-Q", "vibey.control", "-n", "control@%h", "--concurrency", "2")
-        fleet.start("control", *control_options, environment=spoiled)
-        fleet.start("build", "worker", *quiet, "-X", "vibey.control", "-n", "build@%h", environment=spoiled)
+        fleet.control(environment=spoiled)
+        fleet.build(environment=spoiled)
         fleet.beat()
         fleet.until_workers(2)
         for project, cap in CAPS.items():

@@ -158,12 +158,12 @@ def celery_settings(
 
 
 def make_app(name: str, settings: dict[str, Any]) -> Celery:
-    """A Celery application with these settings; connects only when used."""
+    """A Celery application with these settings and no others; connects only when used."""
     # Not from `celery` itself, nor `Queue` from `kombu`: both put another module in their place as they are imported,
     # and a thread that imports them meanwhile is left with the first.
-    from celery.app.base import Celery
+    from vibey.publisher.application import Application
 
-    app = Celery(name, set_as_current=False)
+    app = Application(name, set_as_current=False)
     app.conf.update(settings)
     return app
 
