@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vibey.domain.errors import Contended, InvalidInput, Refused, ServiceUnavailable, TimedOut, VibeyError
     from vibey.routed import RoutedTask
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "AsyncVibey",

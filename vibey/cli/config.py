@@ -1,4 +1,4 @@
-"""`vibey config`: is the configuration good, and what is in force."""
+"""`vibey config`: is the configuration good, what is in force, and examples."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from vibey.settings.difference import Change
 
 
-@click.group(cls=Group, examples=("vibey config check", "vibey config show"))
+@click.group(cls=Group, examples=("vibey config check", "vibey config show", "vibey config example laptop"))
 def config() -> None:
-    """Check the configuration, or show what is in force."""
+    """Check the configuration, show what is in force, or print an example."""
 
 
 @config.command(
@@ -94,3 +94,33 @@ def show(*, as_json: bool) -> None:
 
 def _text(value: object) -> str:
     return "-" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+@config.command(
+    cls=Command,
+    examples=(
+        "vibey config example                  the names of all files",
+        "vibey config example vibey.toml       every key with its default and its meaning",
+        "vibey config example laptop > vibey.toml",
+        "vibey config example grafana-dashboard.json > dashboard.json",
+    ),
+)
+@click.argument("name", required=False)
+@json_option
+def example(name: str | None, *, as_json: bool) -> None:
+    """Print a file that comes with Vibey: the annotated configuration, whole fleets, dashboard, alerts, Procfile.
+
+    NAME is a path of the list that is printed without it, or its last part, with or without a suffix.
+    """
+    from vibey.cli.examples import example_names, example_text
+
+    if name is not None:
+        text = example_text(name)
+        if as_json:
+            output.print_json({"name": name, "text": text})
+        else:
+            click.echo(text, nl=False)
+    elif as_json:
+        output.print_json({"examples": example_names()})
+    else:
+        click.echo("\n".join(example_names()))

@@ -10,6 +10,7 @@ import difflib
 import importlib
 import logging
 import os
+import subprocess
 import sys
 import traceback
 from importlib import util
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from typing_extensions import override
 
+import vibey
 from vibey import __version__
 from vibey.cli.command import Group
 from vibey.domain.errors import VibeyError
@@ -128,6 +130,27 @@ def _misused(error: click.ClickException) -> int:
     return error.exit_code
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  click's way
+    if wanted and not context.resilient_parsing:
+        click.echo(f"vibey {__version__}{_commit()}")
+        context.exit()
+
+
+def _commit() -> str:
+    """What follows the version in a checkout: the commit, and whether files differ from it. Nothing without git."""
+    top = Path(vibey.__file__).parents[1]
+    if not (top / ".git").exists():
+        return ""
+    # A git hook's own variables would name another repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ("git", "-C", str(top), "describe", "--always", "--abbrev=9", "--exclude=*", "--dirty=.dirty")
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"+g{done.stdout.strip()}"
+
+
 @click.group(
     cls=Vibey,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -144,7 +167,9 @@ def _misused(error: click.ClickException) -> int:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Configuration file; default: $VIBEY_CONFIG, else ./vibey.toml.",
 )
-@click.version_option(__version__, message="vibey %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit."
+)
 def cli(config: Path | None) -> None:
     """Route long, expensive jobs to a mixed fleet of engines: local slots first, paid work under a daily cap.
 

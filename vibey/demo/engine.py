@@ -143,20 +143,20 @@ def hand_over(workspace: Workspace, branch: str) -> int:
 def finish(workspace: Workspace, branch: str, unfinished: str, *, thorough: bool) -> int:
     """Build, test, push and report."""
     out = str(workspace.folder.parent / "out")
-    built = workspace.python("build.py", "--out", out, failure="the build failed").split()
-    say(f"built {Path(built[0]).name}, {built[1]} bytes")
+    built = json.loads(workspace.python("build.py", "--out", out, failure="the build failed").splitlines()[-1])
+    say(f"built {Path(built['archive']).name}, {built['bytes']} bytes")
     tested = workspace.python("-m", "unittest", "discover", "-s", "tests", "-t", ".", failure="the tests failed")
     count = int(re.findall(r"^Ran (\d+) test", tested, re.MULTILINE)[-1])
     say(f"{count} tests passed")
     if thorough:
-        say(workspace.python(built[0], "tea", "mug", failure="the archive does not run").rstrip())
+        say(workspace.python(built["archive"], "tea", "mug", failure="the archive does not run").rstrip())
     refs = [f"+HEAD:refs/heads/{branch}"]
     if workspace.has_branch(unfinished):
         refs.append(f":refs/heads/{unfinished}")
     workspace.git("push", "--quiet", "--atomic", "origin", *refs)
     commit = workspace.git("rev-parse", "HEAD").strip()
     say(f"commit {commit[:12]} is on {branch}")
-    report({"branch": branch, "commit": commit, "tests": count, "archive_bytes": int(built[1])})
+    report({"branch": branch, "commit": commit, "tests": count, "archive_bytes": built["bytes"]})
     return 0
 
 

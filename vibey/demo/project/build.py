@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import json
 import shutil
 import sys
 import zipapp
@@ -24,11 +25,11 @@ def build(out: Path) -> Path:
 
 
 def main() -> None:
-    """Build where `--out` says and print the archive's path and size in bytes."""
+    """Build where `--out` says; the last line printed is a JSON object with the archive's path and size in bytes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="a new folder for the archive")
     archive = build(parser.parse_args().out)
-    sys.stdout.write(f"{archive} {archive.stat().st_size}\n")
+    sys.stdout.write(json.dumps({"archive": str(archive), "bytes": archive.stat().st_size}) + "\n")
 
 
 if __name__ == "__main__":
