@@ -13,19 +13,24 @@ CLIENTS := $(or $(VIBEY_CLIENTS_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vibe
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(VENV)/.installed  ## create .venv with everything at the pinned versions
+install: $(VENV)/.installed  ## create .venv with the product and all that tests, lint and docs need, at pinned versions
 
-# The stamp makes this quick when nothing it depends on changed. pip is renewed first: an old one cannot make an
-# editable install from pyproject.toml alone. The build tool's own warnings are no news to whoever installs.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# Two stamps in one .venv: the product alone, and what work on it needs besides. They make this quick when nothing
+# they depend on changed. pip is renewed first: an old one cannot make an editable install from pyproject.toml alone.
+# The build tool's own warnings are no news to whoever installs.
+$(VENV)/.product: pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Vibey needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.13"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.product
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: install  ## see the router at work on this machine, with no engine or account needed
+demo: $(VENV)/.product  ## see the router at work on this machine, with no engine or account needed; installs the product alone
 	$(BIN)/vibey demo
 
 # One process more than cores: tests of whole fleets wait as much as they compute.

@@ -162,8 +162,8 @@ class Site:
                 stdout=sink,
                 stderr=sink,
             )
-        self._port = int(until(self._announced, what="Flower to listen"))
-        until(lambda: self.get("/healthcheck").status == 200, what="Flower to answer")
+        self._port = int(until(self._announced, seconds=90, what="Flower to listen"))
+        until(lambda: self.get("/healthcheck").status == 200, seconds=60, what="Flower to answer")
         return self
 
     @property

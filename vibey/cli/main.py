@@ -168,7 +168,12 @@ def _commit() -> str:
     help="Configuration file; default: $VIBEY_CONFIG, else ./vibey.toml.",
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def cli(config: Path | None) -> None:
     """Route long, expensive jobs to a mixed fleet of engines: local slots first, paid work under a daily cap.

@@ -1,13 +1,12 @@
 """Flower's options as Vibey sets them, for its configuration files: on loopback, reading only, remembering little.
 
+The command line changes them, `--port=5556`. Flower's variables do not, but for those of its login.
+
 Every build task carries its job, project, engine and run in place of its arguments, so no table of Flower's needs the
 database.
 """
 
-import os
 from typing import Any
-
-from flower.utils import strtobool
 
 __all__ = [
     "address",
@@ -21,9 +20,9 @@ __all__ = [
     "tasks_columns",
 ]
 
-address = os.environ.get("FLOWER_ADDRESS") or "127.0.0.1"
-port = int(os.environ.get("FLOWER_PORT") or "5555")
-read_only = bool(strtobool(os.environ.get("FLOWER_READ_ONLY") or "true"))
+address = "127.0.0.1"
+port = 5555
+read_only = True
 persistent = False
 max_tasks = 10_000
 purge_offline_workers = 300

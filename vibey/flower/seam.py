@@ -12,22 +12,20 @@ template loader that knows our templates beside Flower's, and puts our entries i
 reads. `vibey.worker.application` names the configuration file in Flower's variable `FLOWER_CONF`, unless there is a
 `flowerconfig.py` in the working folder; `--conf` names another. One of your own keeps the pages by importing from ours.
 
-What is refused at the start, once every option is known: an address that others can reach without a login, Flower's
-API without one, and a basic login that is empty. tornado calls back when all options are parsed; nothing listens
-before.
+What is refused at the start, once every option is known: an address that others can reach without a login, and a basic
+login that is empty. tornado calls back when all options are parsed; nothing listens before. Flower's API never runs
+without a login: the variable that would open it is taken away.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flower import urls
 from flower.options import default_options
-from flower.utils import strtobool
 from tornado import template
 from tornado.web import StaticFileHandler, url
 from typing_extensions import override
@@ -97,8 +95,6 @@ def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes m
     remedy = "keep it on 127.0.0.1, or set FLOWER_BASIC_AUTH=user:password"
     if not options.unix_socket and is_open(options.address):
         raise SystemExit(f"vibey: Flower would listen on {options.address!r} without a login; {remedy}")
-    if strtobool(os.environ.get("FLOWER_UNAUTHENTICATED_API") or "false"):
-        raise SystemExit("vibey: FLOWER_UNAUTHENTICATED_API is set: Flower's API never runs without a login here")
 
 
 def is_credential(word: str) -> bool:
