@@ -87,6 +87,7 @@ def test_project_passes_its_tests(project: Path) -> None:
 def test_project_builds(project: Path, tmp_path: Path) -> None:
     """The build makes an archive that runs by itself."""
     built = python(project, "build.py", "--out", str(tmp_path / "out"))
-    path, size = built.stdout.split()
+    made = json.loads(built.stdout.splitlines()[-1])
+    path, size = made["archive"], made["bytes"]
     assert Path(path).stat().st_size == int(size)
     assert python(tmp_path, path, "tea", "mug").stdout.splitlines()[-1].startswith("total")
