@@ -97,6 +97,10 @@ DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
         "a configuration is put in force; `difference` has one line each, `undone` is what an undo went back from",
         ("generation", "by", "difference", "undone"),
     ),
+    Event.BACKUP_RESTORED: (
+        "a backup is restored: what came after the instant it was made (`backup_at`) is not in this ledger",
+        ("backup_at", "version", "by"),
+    ),
 }
 INTRODUCTION = """\
 # Ledger events

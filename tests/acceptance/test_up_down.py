@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import psutil
@@ -16,6 +12,7 @@ import pytest
 
 from tests.support.cli import write_config
 from tests.support.scrape import scrape
+from tests.support.shell import Shell
 from tests.support.wait import until
 from vibey import embedded
 from vibey.embedded.processes import free_port
@@ -24,10 +21,10 @@ from vibey.services.programs import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.scrape import Scrape
 
-ROOT = Path(__file__).parents[2]
 ENGINES = """
 flower_port = {port}
 metrics_port = {metrics_port}
@@ -46,8 +43,8 @@ capabilities = ["patience"]
 """
 
 
-class Machine:
-    """`vibey` in a folder, each command a process of its own, as from a shell."""
+class Machine(Shell):
+    """A folder with two engines, Flower and the exporter on free ports."""
 
     def __init__(self, folder: Path) -> None:
         """Write the configuration; nothing is started."""
@@ -55,32 +52,7 @@ class Machine:
         self.layout = Layout(self.data_dir)
         self.metrics_port = free_port()
         more = ENGINES.format(port=free_port(), metrics_port=self.metrics_port)
-        self._config = write_config(folder / "vibey.toml", {"data_dir": self.data_dir.name}, more)
-        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": str(self._config)}
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command and leave it running."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "vibey.cli.main", *arguments],
-            cwd=self._config.parent,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str, code: int = 0) -> str:
-        """Run a command to its end; its output."""
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=110)
-        assert process.returncode == code, (arguments, out, err)
-        return out
-
-    def json(self, *arguments: str) -> dict[str, Any]:
-        """Run a command that succeeds and prints one JSON object."""
-        value: dict[str, Any] = json.loads(self.run(*arguments, "--json"))
-        return value
+        super().__init__(write_config(folder / "vibey.toml", {"data_dir": self.data_dir.name}, more))
 
     def pid(self, program: str) -> int | None:
         """The process of a program that has been up for a while."""

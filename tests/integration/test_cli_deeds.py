@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from vibey.services import control
+from vibey.services.run import _start
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -71,6 +76,56 @@ def test_cancel_and_retry(vibey: CommandLine) -> None:
     again = vibey("retry", first, "--json")
     assert (again.code, again.json["retried"]) == (0, [first])
     assert vibey("retry", first).code == 3
+
+
+def test_cancelling_all_that_fit(vibey: CommandLine) -> None:
+    """Jobs chosen by state and project are counted, shown and confirmed first; others stay; an audit finds no fault."""
+    assert vibey("new", "web").code == 0
+    vibey.enqueued(4, "--exclude", "far", "--exclude", "bought")
+    vibey.route()
+    (run, token, _), *_ = vibey.bench.live()
+    started = _start(vibey.bench.installation, run, token).job_id
+    web = vibey.enqueued(7, "--project", "web")
+    refused = vibey("cancel", "--project", "web")
+    assert refused.code == 3
+    assert "7 jobs: 7 queued" in refused.out
+    assert "and 2 more" in refused.out
+    assert "--yes" in refused.err
+    assert vibey("jobs", "-s", "cancelled", "--json").json["jobs"] == []
+    assert vibey("cancel", "--state", "granted", "--project", "web", "--yes").out == "no such job\n"
+    said = vibey("cancel", "--project", "web", "--state", "queued", "--yes", "--json").json
+    assert said == {"matched": {"queued": 7}, "cancelled_jobs": 7, "stopping_runs": 0}
+    ended = [job["job_id"] for job in vibey("jobs", "-s", "cancelled", "--json").json["jobs"]]
+    assert sorted(ended) == web
+    rest = vibey("cancel", "--all", "--yes", "--json").json
+    assert rest == {
+        "matched": {"queued": 2, "granted": 1, "running": 1},
+        "cancelled_jobs": 3,
+        "stopping_runs": 1,
+    }
+    assert vibey("job", started, "--json").json["state"] == "running"
+    assert vibey("cancel", "--all", "--yes").out == "no such job\n"
+    assert vibey("audit").code == 0
+
+
+def test_cancelling_many_takes_pages(vibey: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many fit, each transaction takes a page, and together they take all of them once."""
+    monkeypatch.setattr(control, "PAGE_JOBS", 3)
+    lines = "\n".join("{}" for _ in range(10))
+    assert vibey("enqueue", "--batch", "-", stdin=lines).code == 0
+    assert vibey("cancel", "--all", "--yes", "--json").json["cancelled_jobs"] == 10
+    assert vibey.bench.value("select count(*) from ledger where kind = 'JobCancelled'") == 10
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("17", "--all"), ("17", "--state", "queued"), ("--state", "failed", "--yes"), ("--yes",)],
+)
+def test_cancelling_needs_one_way_to_choose(vibey: CommandLine, arguments: tuple[str, ...]) -> None:
+    """Numbers or options, and only states a job can still be cancelled in."""
+    said = vibey("cancel", *arguments)
+    assert said.code == 2
+    assert said.complaint
 
 
 def test_waiting_for_the_end(vibey: CommandLine) -> None:

@@ -239,7 +239,7 @@ def test_a_change_of_ageing_waits_for_whoever_is_about_to_move_a_job(
         assert jobs.LOCK.first(connection, id=job) is not None
         changes.start()
         until(lambda: bench.value(blocked) == 1, what="the change to wait for the job")
-        assert jobs.CANCEL_QUEUED.run(connection, id=job) == 1
+        assert jobs.CANCEL_QUEUED.run(connection, ids=[job]) == 1
     changes.join()
     assert errors == []
     assert bench.value("select age_ms from installation") == 60_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 from tests.support import trees
 from tests.support.fleet import MARK, gone
@@ -24,6 +25,8 @@ def _left_behind(mark: str) -> tuple[int, int]:
     orphan = int(leader.stdout.readline())
     leader.stdout.close()
     leader.wait()
+    # While a process is replaced by another program, the kernel shows no environment of it.
+    until(lambda: "sleep" in Path(f"/proc/{orphan}/cmdline").read_text(encoding="utf-8"), what="the orphan's program")
     return leader.pid, orphan
 
 

@@ -36,7 +36,7 @@ COMMANDS = {
     "Start": ("init", "up", "down", "migrate", "apply", "doctor", "config", "demo"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
     "Look": ("status", "jobs", "job", "explain", "logs", "engines", "slots", "mode", "cost", "ledger", "metrics"),
-    "Operate": ("engine", "measure", "audit", "simulate", "replay", "prune", "bench"),
+    "Operate": ("engine", "measure", "audit", "simulate", "replay", "prune", "backup", "restore", "purge", "bench"),
 }
 
 

@@ -8,15 +8,17 @@ import re
 import shutil
 import sys
 import textwrap
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from vibey.services.display import clock, database, lasting, many, percent, plain
+from vibey.services.display import clock, database, lasting, many, percent, plain, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -35,11 +37,13 @@ __all__ = [
     "percent",
     "plain",
     "print_json",
+    "size",
     "table",
 ]
 
 # What is read by a program, or kept in a file, is not folded to anybody's screen.
 UNBOUNDED = 240
+PROGRESS_SECONDS = 0.2
 # What JSON lets stand as it is, and a terminal obeys or hides: deletions, 8-bit controls, turns of direction.
 _OBEYED = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
@@ -129,6 +133,37 @@ def slow(names: Sequence[str]) -> None:
     """Tell a person at a terminal whom we wait for."""
     if sys.stderr.isatty():
         note(f"waiting for {', '.join(names)}")
+
+
+def confirmed(question: str) -> bool:
+    """Ask a person at a terminal; Refused, naming --yes, where there is nobody to ask."""
+    from vibey.domain.errors import Refused
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Refused("this must be confirmed, and there is no terminal to ask at", "use --yes")
+    return click.confirm(question, err=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A function that shows a person at a terminal what is being done, and how many bytes of it are done."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _total: None
+        return
+    shown_at = 0.0
+
+    def show(what: str, done: int, total: int | None) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= PROGRESS_SECONDS:
+            shown_at = time.monotonic()
+            of = f" of {size(total)}" if total else ""
+            click.echo(f"\r{what}: {size(done)}{of}\x1b[K", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        if shown_at:
+            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def _folded(text: str, indent: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -33,22 +34,30 @@ MARKS = {"ok": "·", "warn": "!", "fail": "x"}
         "vibey up --detach        return when the workers are ready",
         "vibey up --apply         apply the configuration where it differs",
         "vibey up --no-flower     without Flower's web page",
+        "vibey up --install       write a systemd unit, for a start with the machine",
     ),
 )
 @click.option("-d", "--detach", is_flag=True, help="Return when everything is up.")
 @click.option("--apply", "applies", is_flag=True, help="Apply the configuration where it differs, without asking.")
 @click.option("--no-flower", is_flag=True, help="Leave Flower out.")
+@click.option("--install", is_flag=True, help="Write a systemd unit that starts this at boot; start nothing now.")
 @json_option
-def up(*, detach: bool, applies: bool, no_flower: bool, as_json: bool) -> None:
+def up(*, detach: bool, applies: bool, no_flower: bool, install: bool, as_json: bool) -> None:
     """Start everything on this machine, and keep it running.
 
     Starts Postgres and a Redis-compatible server unless the configuration names some, migrates the database, checks
     services and engines, and runs a control worker, a build worker, beat and Flower; one that dies is started again.
     A first start applies the configuration; a later one shows what differs from what is in force and, at a terminal,
     asks whether to apply it. Repeating it is harmless. In the foreground, Ctrl-C takes everything down again.
+
+    With --install, root gets a unit of the system that runs as the owner of the installation, anybody else one of their
+    user manager; the commands that enable it are printed.
     """
     from vibey.services import machine
 
+    if install:
+        _install(as_json=as_json)
+        return
     if as_json and not detach:
         raise click.UsageError("--json goes with --detach")
     chosen = session.settings()
@@ -62,6 +71,24 @@ def up(*, detach: bool, applies: bool, no_flower: bool, as_json: bool) -> None:
             _report(done)
         if not detach and done.started:
             _watch(chosen, ended)
+
+
+def _install(*, as_json: bool) -> None:
+    from vibey.services import machine, unit
+
+    chosen = session.settings()
+    made = unit.install(chosen, os.environ)
+    running = bool(machine.processes(chosen))
+    commands = [*(["vibey down"] if running else []), *made.commands]
+    if as_json:
+        output.print_json({"unit": str(made.path), "user": made.user, "commands": commands, "missing": made.missing})
+        return
+    click.echo(f"wrote {made.path}, which runs as {made.user}")
+    if made.missing:
+        click.echo(f"not in it, as values may be secret: {', '.join(made.missing)}; add them: systemctl edit")
+    click.echo("put it in force:")
+    for line in commands:
+        click.echo(f"  {line}")
 
 
 @contextmanager

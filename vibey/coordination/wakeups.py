@@ -17,10 +17,12 @@ expires by itself within seconds.
 
 from __future__ import annotations
 
+import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from vibey.coordination.keys import AGAIN_MS, RELEASE_SECONDS, ROUTE_MS, STOP_SECONDS, WAKE_MS, Keys
+from vibey.domain.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +146,20 @@ class WakeUps:
         news.lpush(key, "1")
         news.expire(key, seconds)
         self._ask(None, news.execute)
+
+    def forget_all(self) -> None:
+        """Remove every key of this installation, messages of its queues included; ServiceUnavailable if Redis is away.
+
+        For a restore: what is queued names jobs and runs of the database as it was.
+        """
+        from redis import RedisError
+
+        try:
+            keys = self._redis.scan_iter(match=f"{self._keys.prefix}*", count=1000)
+            while chunk := list(itertools.islice(keys, 1000)):
+                self._redis.unlink(*chunk)
+        except RedisError as error:
+            raise ServiceUnavailable("Redis", str(error) or "no answer", "check that it runs") from error
 
     def ping(self) -> None:
         """Raise unless Redis answers."""

@@ -38,19 +38,21 @@ directory>/`, a folder made here, owned by that user, linked from `data_dir/post
 before is ever chmodded. If that user cannot run the wheel's programs (a virtual environment under /root),
 they are copied once to `/var/lib/vibey/postgres-<version>/`. When a data directory was deleted by hand, its
 old cluster is set aside as `<hash>.removed`, never revived: deleting the folder meant deleting the data.
-`destroy` removes the cluster too, but leaves the copied programs, which other data directories share.
+The data directory a cluster there belongs to is written down in its folder, so that `orphans` can name those whose
+data directory is gone. `destroy` removes the cluster and one set aside before, but leaves the copied programs, which
+other data directories share; `remove_unused_programs` removes them after the last cluster of the machine.
 """
 
 from __future__ import annotations
 
-import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.binaries import postgres_binary, redis_binary
-from vibey.embedded.postgres import Postgres
+from vibey.embedded.home import SharedHome, remove_unused_programs, shared_home, shared_homes, spare_home
+from vibey.embedded.postgres import Postgres, remove_home
 from vibey.embedded.record import Record, Server, exclusive
 from vibey.embedded.valkey import Valkey
 
@@ -61,12 +63,17 @@ if TYPE_CHECKING:
 __all__ = [
     "ServiceStatus",
     "Services",
+    "SharedHome",
     "destroy",
     "ensure",
     "locate",
+    "orphans",
+    "outside",
     "postgres_binary",
     "redis_binary",
     "redis_server",
+    "remove_orphan",
+    "remove_unused_programs",
     "status",
     "stop",
 ]
@@ -150,12 +157,32 @@ def stop(data_dir: Path) -> bool:
 def destroy(data_dir: Path) -> None:
     """Stop both servers and remove them, their data and the record; nothing else in the folder is touched."""
     if not data_dir.is_dir():
+        with _unusable_folder(data_dir):
+            Postgres(data_dir).destroy()
         return
     with _unusable_folder(data_dir), exclusive(data_dir):
         Valkey(data_dir / "valkey").destroy()
         Postgres(data_dir).destroy()
-        shutil.rmtree(data_dir / "logs", ignore_errors=True)
+        with suppress(OSError):  # it is not there, or something of somebody else's is in it
+            (data_dir / "logs").rmdir()
         Record.remove(data_dir)
+
+
+def outside(data_dir: Path) -> list[Path]:
+    """The folders outside a data directory that hold its cluster, or held it before the directory was deleted."""
+    home = shared_home(data_dir / "postgres")
+    return [path for path in (home, spare_home(home)) if path.is_dir()]
+
+
+def orphans() -> list[SharedHome]:
+    """Clusters of root's whose data directory is gone, and those of which nobody wrote down whose they are."""
+    return [home for home in shared_homes() if home.orphaned or home.data_dir is None]
+
+
+def remove_orphan(home: SharedHome) -> None:
+    """Stop what serves an orphaned cluster and remove it; ServiceUnavailable where that is not allowed."""
+    with _unusable_folder(home.path):
+        remove_home(home.path)
 
 
 @contextmanager

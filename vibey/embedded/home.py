@@ -9,20 +9,26 @@ from __future__ import annotations
 import hashlib
 import os
 import pwd
+import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.binaries import copy_postgres, postgres_binary, postgres_release
+from vibey.embedded.record import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import IO
 
 SHARED_ROOT = Path("/var/lib/vibey")
+# In a cluster's folder there: the data directory it belongs to.
+CLAIM = "data_dir"
+_HOME_NAME = re.compile(r"[0-9a-f]{16}(\.removed)?")
 UNPRIVILEGED = ("postgres", "nobody")
 # Nothing of the caller's environment may steer a server: no PGPORT, no PGOPTIONS, no locale.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
@@ -81,24 +87,72 @@ def prepare_home(link: Path) -> Path:
     elif not link.exists():
         link.unlink(missing_ok=True)  # one that leads nowhere
         home = shared_home(link)
-        home.mkdir(mode=0o700)
+        _open_folder(SHARED_ROOT)
+        home.mkdir(mode=0o700, parents=True)
         os.chown(home, *_unprivileged_account())
         link.symlink_to(home)
-    return link.resolve()
+    home = link.resolve()
+    if home.parent == SHARED_ROOT and not (home / CLAIM).exists():
+        write_private(home / CLAIM, f"{link.parent.resolve()}\n")
+    return home
 
 
 def shared_home(link: Path) -> Path:
-    """Return root's folder for the cluster of one data directory, in a parent others may pass through."""
+    """Return root's folder for the cluster of one data directory; it may not exist."""
     name = hashlib.sha256(os.fsencode(link.parent.resolve())).hexdigest()[:16]
-    _open_folder(SHARED_ROOT)
     return SHARED_ROOT / name
+
+
+def spare_home(home: Path) -> Path:
+    """Return where a cluster is moved whose data directory is gone."""
+    return home.with_name(f"{home.name}.removed")
 
 
 def set_aside(home: Path) -> None:
     """Move a cluster whose data directory is gone out of the way, in place of one moved before."""
-    spare = home.with_name(f"{home.name}.removed")
-    shutil.rmtree(spare, ignore_errors=True)
-    home.rename(spare)
+    shutil.rmtree(spare_home(home), ignore_errors=True)
+    home.rename(spare_home(home))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHome:
+    """A cluster's folder under /var/lib/vibey; `data_dir` is whose it is, None if nobody wrote that down."""
+
+    path: Path
+    data_dir: Path | None
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether its data directory is gone, or leads to another cluster by now."""
+        if self.path.name.endswith(".removed"):
+            return True
+        return self.data_dir is not None and (self.data_dir / "postgres").resolve() != self.path
+
+
+def shared_homes() -> list[SharedHome]:
+    """Every cluster's folder that root's installations keep on this machine."""
+    if not SHARED_ROOT.is_dir():
+        return []
+    found = (path for path in sorted(SHARED_ROOT.iterdir()) if _HOME_NAME.fullmatch(path.name) and path.is_dir())
+    return [SharedHome(path, _claimed(path)) for path in found]
+
+
+def remove_unused_programs() -> None:
+    """Remove the copies of Postgres programs when no cluster is left that could need them, and the folder with them."""
+    if shared_homes() or not SHARED_ROOT.is_dir():
+        return
+    for path in SHARED_ROOT.iterdir():
+        if path.name.startswith("postgres-"):
+            shutil.rmtree(path)
+    with suppress(OSError):  # something of somebody else's is in it
+        SHARED_ROOT.rmdir()
+
+
+def _claimed(home: Path) -> Path | None:
+    try:
+        return Path((home / CLAIM).read_text(encoding="utf-8").removesuffix("\n"))
+    except OSError:
+        return None
 
 
 def programs(owner: Owner) -> Path:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded import cluster as clusters
 from vibey.embedded.binaries import postgres_binary, program_version
-from vibey.embedded.home import Owner, prepare_home, programs, set_aside, shared_home
+from vibey.embedded.home import (
+    Owner,
+    prepare_home,
+    programs,
+    set_aside,
+    shared_home,
+    spare_home,
+)
 from vibey.embedded.processes import ADDRESS_TAKEN, Log, end, exchange, free_port, wait_until
 from vibey.embedded.record import write_private
 
@@ -93,21 +100,24 @@ class Postgres:
 
     def stop(self) -> bool:
         """End it in good order; say whether it ran. Raises ServiceUnavailable when it does not end."""
-        found = clusters.postmaster(self._cluster)
-        if found is not None:
-            _end(found)
-        if self._cluster.is_dir():
-            clusters.clear_remains(self._cluster)
-        return found is not None
+        return stop_cluster(self._cluster)
 
     def destroy(self) -> None:
         """Stop it and remove its files, wherever they are."""
         self.stop()
-        home = self._link.resolve()
-        if home.is_dir():
-            shutil.rmtree(home)
+        if os.geteuid() == 0 or self._link.is_symlink():
+            home = shared_home(self._link)
+            for place in {home, spare_home(home)}:
+                remove_home(place)
         if self._link.is_symlink():
             self._link.unlink()
+        elif self._link.is_dir():
+            for name in ("cluster", "cluster.new"):
+                shutil.rmtree(self._link / name, ignore_errors=True)
+            (self._link / "password").unlink(missing_ok=True)
+            with suppress(OSError):  # something of somebody else's is in it
+                self._link.rmdir()
+        self._log.unlink(missing_ok=True)
 
     def adopt(self, at: Server) -> None:
         """Give a cluster whose record is lost the password of a new one; set a removed directory's aside."""
@@ -117,10 +127,7 @@ class Postgres:
         elif os.geteuid() == 0 and not self._link.is_dir():
             abandoned = shared_home(self._link)
             if abandoned.is_dir():
-                left = clusters.postmaster(abandoned / "cluster")
-                if left is not None:
-                    _end(left)
-                clusters.clear_remains(abandoned / "cluster")
+                stop_cluster(abandoned / "cluster")
                 set_aside(abandoned)
 
     def _launch(self, at: Server) -> Server:
@@ -152,6 +159,23 @@ class Postgres:
     def _unavailable(self, detail: str) -> ServiceUnavailable:
         remedy = f"read {self._log}, or set services.database_url to a Postgres of your own"
         return ServiceUnavailable("the embedded Postgres", detail, remedy)
+
+
+def stop_cluster(cluster: Path) -> bool:
+    """End a cluster's server in good order, and what a killed one left; say whether it ran."""
+    found = clusters.postmaster(cluster)
+    if found is not None:
+        _end(found)
+    if cluster.is_dir():
+        clusters.clear_remains(cluster)
+    return found is not None
+
+
+def remove_home(home: Path) -> None:
+    """Stop whatever serves a cluster's folder under /var/lib/vibey, and remove the folder."""
+    if home.is_dir():
+        stop_cluster(home / "cluster")
+        shutil.rmtree(home)
 
 
 def _end(server: psutil.Process) -> None:

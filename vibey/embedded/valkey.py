@@ -105,7 +105,7 @@ class Valkey:
     def destroy(self) -> None:
         """Stop it and remove its files."""
         self.stop()
-        if self._directory.is_dir():
+        if self._configuration.is_file():  # else the folder is not of our making
             shutil.rmtree(self._directory)
         self._log.unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain import settlement
 from vibey.domain.effort import Effort, effort_of
-from vibey.domain.errors import Refused, UnknownName
+from vibey.domain.errors import InvalidInput, Refused, UnknownName
 from vibey.domain.settlement import JobState
 from vibey.services.absence import absent
 from vibey.services.enqueue import check_word
@@ -26,13 +26,16 @@ from vibey.store.ledger import Event
 from vibey.store.projects import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
     from vibey.store.statement import Row
 
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+OPEN = tuple(state.value for state in JobState if state not in ENDED)
+SHOWN_JOBS = 5
+PAGE_JOBS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +46,121 @@ class Cancelled:
     stopping_run: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Jobs that have not ended and fit a filter, as they were when it was asked: `counts` by state, and the first few.
+
+    `last` bounds what `cancel_matching` takes: a job enqueued later is not cancelled unseen.
+    """
+
+    project_id: int | None
+    states: tuple[str, ...]
+    counts: Mapping[str, int]
+    first: tuple[Row[Any], ...]
+    last: int
+
+
+@dataclass(slots=True)
+class CancelledMany:
+    """What cancelling many jobs did: how many have ended, and how many runs were told to stop."""
+
+    cancelled: int = 0
+    stopping: int = 0
+
+
 def cancel(installation: Installation, job_id: int, *, by: str | None = None) -> Cancelled:
     """Cancel a job: at once while no process of it runs, else by telling the holder. Refused once it has ended."""
-    done, pool = installation.database.run(lambda connection: _cancel(connection, job_id, by or owner()))
-    if done.stopping_run is not None:
-        installation.wakeups.nudge(done.stopping_run)
-    else:
-        installation.wake(pool)
+
+    def work(connection: Connection) -> Row[Any]:
+        row = _locked(connection, job_id)
+        _cancel_locked(connection, [row], by or owner())
+        return row
+
+    row = installation.database.run(work)
+    return Cancelled("running", row.run_id) if _tell_cancelled(installation, [row]) else Cancelled("cancelled")
+
+
+def matching(installation: Installation, *, project: str | None, states: Sequence[str] = ()) -> Matching:
+    """The unended jobs of these states (of all by default) and this project, before they are cancelled."""
+    unknown = [state for state in states if state not in OPEN]
+    if unknown:
+        raise InvalidInput("state", unknown[0], f"one of {', '.join(OPEN)}: a job in another state has ended")
+
+    def read(connection: Connection) -> Matching:
+        found = projects.named(connection, project).id if project is not None else None
+        wanted = {"project": found, "states": list(states or OPEN)}
+        counted = jobs.MATCHING.all(connection, **wanted)
+        first = jobs.FIRST_MATCHING.all(connection, **wanted, limit=SHOWN_JOBS)
+        counts = {row.state: row.n for row in counted}
+        return Matching(
+            found, tuple(states or OPEN), counts, tuple(first), max((row.last for row in counted), default=0)
+        )
+
+    return installation.database.run(read)
+
+
+def cancel_matching(installation: Installation, wanted: Matching, *, by: str | None = None) -> CancelledMany:
+    """Cancel every job that still fits, some hundreds in each transaction."""
+    done, after = CancelledMany(), 0
+    who = by or owner()
+    while rows := installation.database.run(_page_of(wanted, after, who)):
+        stopping = _tell_cancelled(installation, rows)
+        done.stopping += stopping
+        done.cancelled += len(rows) - stopping
+        after = rows[-1].id
     return done
 
 
-def _cancel(connection: Connection, job_id: int, by: str) -> tuple[Cancelled, str]:
-    row = _locked(connection, job_id)
-    data = {"state": row.state, "by": by}
-    ledger.append(connection, Event.CANCEL_REQUESTED, project=row.project_id, job=job_id, data=data)
-    if row.state == JobState.QUEUED:
-        jobs.CANCEL_QUEUED.run(connection, id=job_id)
-        ledger.append(connection, Event.JOB_CANCELLED, project=row.project_id, job=job_id)
-        return Cancelled("cancelled"), row.pool
-    jobs.REQUEST_CANCEL.run(connection, id=job_id)
-    if row.state == JobState.RUNNING:
-        return Cancelled("running", row.run_id), row.pool
+def _page_of(wanted: Matching, after: int, by: str) -> Callable[[Connection], Sequence[Row[Any]]]:
+    """A transaction that cancels the next jobs and returns them."""
+
+    def work(connection: Connection) -> Sequence[Row[Any]]:
+        rows = jobs.LOCK_MATCHING.all(
+            connection,
+            project=wanted.project_id,
+            states=list(wanted.states),
+            after=after,
+            last=wanted.last,
+            limit=PAGE_JOBS,
+        )
+        _cancel_locked(connection, rows, by)
+        return rows
+
+    return work
+
+
+def _cancel_locked(connection: Connection, rows: Sequence[Row[Any]], by: str) -> None:
+    """Cancel locked jobs: queued ones end, grants are withdrawn, and the holders of running ones are asked to stop."""
+    if not rows:
+        return
+    ids = [row.id for row in rows]
+    jobs.NOTE_CANCEL.run(connection, ids=ids, by=by)
+    jobs.CANCEL_QUEUED.run(connection, ids=ids)
+    live = [row for row in rows if row.state != JobState.QUEUED]
+    if not live:
+        return
+    jobs.REQUEST_CANCEL.run(connection, ids=[row.id for row in live])
+    granted = [row for row in live if row.state == JobState.GRANTED]
+    if granted:
+        tokens = {row.id: row.token for row in runs.TOKENS.all(connection, runs=[row.run_id for row in granted])}
+        runs.end(connection, [_withdrawal(row, tokens[row.run_id]) for row in granted])
+
+
+def _withdrawal(row: Row[Any], token: int) -> dict[str, Any]:
     job = settlement.Attempted(
-        job_id, row.engine, row.attempt, row.max_attempts, Effort(row.effort), cancel_requested=True
+        row.id, row.engine, row.attempt, row.max_attempts, Effort(row.effort), cancel_requested=True
     )
-    settled = settlement.withdrawn(job, "cancelled")
-    token = runs.TOKEN.scalar(connection, run=row.run_id)
-    runs.end(connection, [end_row((row.run_id, token), settled, row.requirement_key)])
-    return Cancelled("cancelled"), row.pool
+    return end_row((row.run_id, token), settlement.withdrawn(job, "cancelled"), row.requirement_key)
+
+
+def _tell_cancelled(installation: Installation, rows: Sequence[Row[Any]]) -> int:
+    """Tell the holders of running jobs to look, and the router of the others' pools; how many runs were told."""
+    running = [row.run_id for row in rows if row.state == JobState.RUNNING]
+    for run_id in running:
+        installation.wakeups.nudge(run_id)
+    for pool in sorted({row.pool for row in rows if row.state != JobState.RUNNING}):
+        installation.wake(pool)
+    return len(running)
 
 
 def retry(installation: Installation, job_id: int) -> None:

@@ -20,7 +20,7 @@ from vibey.embedded.processes import port_is_free
 from vibey.services import supervised, views
 from vibey.services.apply import apply, plan
 from vibey.services.doctor import Check, State, check
-from vibey.services.installation import Installation, ensure_services, is_embedded
+from vibey.services.installation import Installation, ensure_services, is_embedded, service_urls
 from vibey.services.programs import (
     BEAT,
     BUILD,
@@ -110,6 +110,47 @@ def down(settings: Settings, step: Callable[[str], None], *, keep_services: bool
 def processes(settings: Settings) -> list[Process]:
     """The programs of this machine as they are; an empty list when nothing is up."""
     return supervised.processes(Layout(settings.data_dir))
+
+
+@contextmanager
+def servers_running(settings: Settings) -> Iterator[None]:
+    """Have the embedded servers answer while this lasts; those that did not run before are stopped again after it.
+
+    ServiceUnavailable when none has been set up here.
+    """
+    service_urls(settings)
+    if not is_embedded(settings) or _servers_run(settings):
+        yield
+        return
+    with _exclusive(Layout(settings.data_dir)), _borrowed_servers(settings):
+        yield
+
+
+@contextmanager
+def installation_stopped(settings: Settings) -> Iterator[None]:
+    """Keep `up` and `down` from working on the data folder, with the servers up, made if need be; Refused if up."""
+    layout = Layout(settings.data_dir)
+    with _exclusive(layout):
+        if supervised.supervisord(layout) is not None:
+            raise Refused(f"processes of {layout.data_dir} are running", "stop them first: vibey down")
+        with _borrowed_servers(settings):
+            yield
+
+
+@contextmanager
+def _borrowed_servers(settings: Settings) -> Iterator[None]:
+    before = not is_embedded(settings) or _servers_run(settings)
+    ensure_services(settings)
+    try:
+        yield
+    finally:
+        if not before:
+            embedded.stop(settings.data_dir)
+
+
+def _servers_run(settings: Settings) -> bool:
+    found = embedded.status(settings.data_dir)
+    return bool(found) and all(server.running for server in found)
 
 
 def _programs_stopped(layout: Layout, step: Callable[[str], None]) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TAIL_LINES = 40
 TAIL_BYTES = 8192
 KEPT_SECONDS = 14 * 86400
-_RUN_FOLDER = re.compile(r"run-(\d+)(?:\.old-\d+)?")
+RUN_FOLDER = re.compile(r"run-(\d+)(?:\.old-\d+)?")
 
 
 def runs_root(installation: Installation) -> Path:
@@ -94,7 +94,7 @@ def _tidy(directory: Path) -> None:
 
 def _untidy(root: Path) -> list[tuple[Path, int]]:
     """Folders that hold more than a log, each with its run."""
-    named = ((entry, _RUN_FOLDER.fullmatch(entry.name)) for entry in root.iterdir()) if root.is_dir() else ()
+    named = ((entry, RUN_FOLDER.fullmatch(entry.name)) for entry in root.iterdir()) if root.is_dir() else ()
     return [
         (entry, int(found[1]))
         for entry, found in named

@@ -175,18 +175,55 @@ PAST_DEADLINE = Statement(
        insert into ledger (kind, project_id, job_id, data)
        select 'JobFailed', project_id, id, '{"reason": "deadline"}' from moved returning job_id""",
 )
+MATCHING = Statement(
+    "job-matching",
+    "how many unended jobs fit a filter, by state, and the last of them; the partial index on open jobs serves it",
+    """select state, count(*)::bigint as n, max(id) as last from jobs
+       where ended_at is null and cancel_requested_at is null and state = any(%(states)s)
+         and (%(project)s::int is null or project_id = %(project)s)
+       group by state""",
+)
+FIRST_MATCHING = Statement(
+    "job-first-matching",
+    "the first unended jobs that fit a filter, to be shown before they are cancelled",
+    """select j.id, p.name as project, j.state, j.engine
+       from jobs j join projects p on p.id = j.project_id
+       where j.ended_at is null and j.cancel_requested_at is null and j.state = any(%(states)s)
+         and (%(project)s::int is null or j.project_id = %(project)s)
+       order by j.id limit %(limit)s""",
+)
+LOCK_MATCHING = Statement(
+    "job-lock-matching",
+    "lock a page of unended jobs that fit a filter, in their order, and read what cancelling them needs",
+    """select j.id, j.project_id, j.pool, j.state, j.attempt, j.max_attempts, j.effort, j.run_id, j.requirement_key,
+              j.engine
+       from jobs j
+       where j.ended_at is null and j.cancel_requested_at is null and j.state = any(%(states)s)
+         and (%(project)s::int is null or j.project_id = %(project)s)
+         and j.id > %(after)s and j.id <= %(last)s
+       order by j.id limit %(limit)s for no key update of j""",
+)
+NOTE_CANCEL = Statement(
+    "job-note-cancel",
+    "one event for each locked job that is to be cancelled, with its state at that moment",
+    """insert into ledger (kind, project_id, job_id, data)
+       select 'CancelRequested', project_id, id, jsonb_build_object('state', state, 'by', %(by)s::text)
+       from jobs where id = any(%(ids)s) order by id""",
+)
 CANCEL_QUEUED = Statement(
     "job-cancel-queued",
-    "end a locked, queued job as cancelled",
-    """update jobs set state = 'cancelled', ended_at = clock_timestamp(), not_before = null,
-              cancel_requested_at = clock_timestamp(), reason = 'cancelled'
-       where id = %(id)s and state = 'queued'""",
+    "end locked, queued jobs as cancelled, each with its event",
+    """with ended as (
+         update jobs set state = 'cancelled', ended_at = clock_timestamp(), not_before = null,
+                cancel_requested_at = clock_timestamp(), reason = 'cancelled'
+         where id = any(%(ids)s) and state = 'queued' returning id, project_id)
+       insert into ledger (kind, project_id, job_id) select 'JobCancelled', project_id, id from ended order by id""",
 )
 REQUEST_CANCEL = Statement(
     "job-request-cancel",
-    "ask the holder of a locked, running job to stop it",
+    "ask the holders of locked, running jobs to stop them",
     """update jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
-       where id = %(id)s and state in ('granted', 'running')""",
+       where id = any(%(ids)s) and state in ('granted', 'running')""",
 )
 RETRY = Statement(
     "job-retry",

@@ -35,6 +35,7 @@ class Event(StrEnum):
     ENGINE_CHANGED = "EngineChanged"
     EXCLUSION_WAIVED = "ExclusionWaived"
     CONFIGURATION_APPLIED = "ConfigurationApplied"
+    BACKUP_RESTORED = "BackupRestored"
 
 
 APPEND = Statement(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vibey.domain.errors import SchemaOutdated, UnsuitableService
 from vibey.store.database import Database, translated
 from vibey.store.statement import Statement
 from vibey.store.suitability import require_suitable
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 HEAD = "0004"
 """The schema revision this version of the code needs; a test holds it against the migrations."""
@@ -22,29 +26,34 @@ VERSION = Statement("schema-version", "the schema's revision", "select version_n
 TAKEN_STATES = frozenset({"42P07", "42723", "42710"})
 
 
-def upgrade(url: str) -> None:
-    """Apply every missing migration; safe to repeat and safe when two processes do it at once.
+def upgrade(url: str, revision: str = "head") -> None:
+    """Apply every missing migration up to a revision; safe to repeat and safe when two processes do it at once.
 
     Raises `UnsuitableService` where the database does not allow what is needed, and `SchemaOutdated` where its schema
     is of a newer program, or of another one.
     """
     _require_upgradable(url)
     from alembic import command
-    from alembic.config import Config
     from sqlalchemy.exc import DBAPIError
 
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config = _configuration()
     config.attributes["url"] = url
     try:
         with translated():
-            command.upgrade(config, "head")
+            command.upgrade(config, revision)
     except DBAPIError as error:
         if getattr(error.orig, "pgcode", None) not in TAKEN_STATES:
             raise
         detail = f"its schema is used by another program ({str(error.orig).splitlines()[0]})"
         remedy = "give Vibey a database of its own, or a schema: ?options=-csearch_path%3DSCHEMA in database_url"
         raise UnsuitableService("Postgres", detail, remedy) from error
+
+
+def revisions() -> frozenset[str]:
+    """Every schema revision this version of the code knows."""
+    from alembic.script import ScriptDirectory
+
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_configuration()).walk_revisions())
 
 
 def current(database: Database) -> str | None:
@@ -72,3 +81,12 @@ def _require_upgradable(url: str) -> None:
         require_suitable(database, migrating=found != HEAD)
     finally:
         database.dispose()
+
+
+def _configuration() -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    # Its values expand percent signs.
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config

@@ -244,7 +244,7 @@ RESEND = Statement(
        returning r.id, r.token, r.job_id, r.engine, r.attempt,
          (select p.name from jobs j join projects p on p.id = j.project_id where j.id = r.job_id) as project""",
 )
-TOKEN = Statement("run-token", "the token of a run", "select token from runs where id = %(run)s")
+TOKENS = Statement("run-tokens", "the tokens of some runs", "select id, token from runs where id = any(%(runs)s)")
 LIVE = Statement(
     "run-live",
     "whether some (run, token) pairs are still unended",
