@@ -36,8 +36,8 @@ def page() -> str:
     default = ServiceSettings.model_fields["data_dir"].default
     introduction = (
         f"# Files\n\nEverything an installation keeps on a machine is under `data_dir` (default `{default}`, beside "
-        "`vibey.toml`). With servers of your own, the folders of the embedded ones are not there. `vibey purge` removes all "
-        "of it, and nothing in that folder that Vibey did not make.\n"
+        "`vibey.toml`). With servers of your own, the folders of the embedded ones are not there. `vibey purge` "
+        "removes all of it, and nothing in that folder that Vibey did not make.\n"
     )
     rows = ((code(name), what, lost) for name, (what, lost) in FILES.items())
     return f"{introduction}\n{table(('file or folder', 'what it is', 'what is lost with it'), rows)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ import pytest
 from tests.support import holder
 from tests.support.trees import STUBBORN, TREE, TREE_SIZE, living, state, supervisors
 from tests.support.wait import until
+from vibey.engines import processes
+from vibey.engines.marks import Marks
 from vibey.engines.processes import kill_leftovers
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -169,6 +171,26 @@ def test_both_killed_leave_only_what_leftovers_finds(start: Start, installation:
     found = kill_leftovers(installation, live=lambda _job, _run: False, job_id=7)
     assert [(leftover.marks.job_id, leftover.marks.run_id) for leftover in found] == [(7, 70)]
     gone(installation)
+
+
+def test_leftovers_are_found_while_they_change_programs(installation: str, tmp_path: Path) -> None:
+    """While a process is replaced by another program the kernel shows no environment of it: each look sees it still."""
+    script = tmp_path / "again"
+    script.write_text('#!/bin/sh\nexec "$0"\n', encoding="utf-8")
+    script.chmod(0o755)
+    marks = Marks(installation, 7, 70, 700)
+    environment = {"PATH": os.environ["PATH"], **marks.variables()}
+    restless = [subprocess.Popen([script], env=environment) for _ in range(6)]
+    try:
+        for _ in range(20):
+            seen = {row.pid for found, row in processes.marked_trees(lambda found: found == marks) if found == marks}
+            assert seen == {process.pid for process in restless}
+        (leftover,) = kill_leftovers(installation, live=lambda _job, _run: False)
+        assert leftover.killed == len(restless)
+    finally:
+        for process in restless:
+            process.kill()
+            process.wait()
 
 
 def test_cancel_lets_the_program_wind_down(start: Start, tmp_path: Path, installation: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.005
+_KERNEL_THREAD = 0x00200000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _kill_where(condemned: Callable[[Marks], bool]) -> dict[Marks, set[int]]:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         hit = False
-        for marks, row in _marked_trees(condemned):
+        for marks, row in marked_trees(condemned):
             if proctable.send(row, signal.SIGKILL):
                 killed.setdefault(marks, set()).add(row.pid)
                 hit = True
@@ -85,7 +86,8 @@ def _kill_where(condemned: Callable[[Marks], bool]) -> dict[Marks, set[int]]:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _marked_trees(condemned: Callable[[Marks], bool]) -> Iterable[tuple[Marks, proctable.Process]]:
+def marked_trees(condemned: Callable[[Marks], bool]) -> Iterable[tuple[Marks, proctable.Process]]:
+    """The processes of condemned marks and everything below them, as one look at the process table finds them."""
     rows = proctable.table()
     spared = _own_line(rows)
     for row in rows.values():
@@ -105,12 +107,31 @@ def _own_line(rows: dict[int, proctable.Process]) -> set[int]:
     return line
 
 
+def _environment(folder: Path) -> bytes:
+    """A process's environment. The kernel shows none while the process is being replaced by another program (execve).
+
+    Such a process would pass for one without marks, and outlive the look; so it is looked at again until it has one.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        block = (folder / "environ").read_bytes()
+        if block or not _is_being_replaced(folder) or time.monotonic() > deadline:
+            return block
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _is_being_replaced(folder: Path) -> bool:
+    """Whether a process of user space has no environment set up: fields 9 (flags) and 51 (env_end) of its `stat`."""
+    fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+    return int(fields[48]) == 0 and not int(fields[6]) & _KERNEL_THREAD and fields[0] not in {b"Z", b"X"}
+
+
 def _marks_of(row: proctable.Process) -> Marks | None:
     folder = Path(proctable.PROC) / str(row.pid)
     try:
         if folder.stat().st_uid != os.getuid():
             return None
-        block = (folder / "environ").read_bytes()
+        block = _environment(folder)
     except OSError:
         return None
     if b"VIBEY_RUN=" not in block:
