@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.cli import write_config
 from tests.support.shell import Shell
-from tests.support.wait import until
 from vibey import embedded
 from vibey.services import supervised, unit
 from vibey.services.programs import Layout
@@ -75,10 +74,9 @@ def test_a_service_comes_up_stops_and_is_purged(machine: Machine, tmp_path: Path
     service = subprocess.Popen(command, cwd=machine.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert service.stdout is not None
     said: list[str] = []
-    until(
-        lambda: said.append(service.stdout.readline()) or "Ctrl-C" in said[-1] or not said[-1], what="the end of `up`"
-    )
-    assert "Ctrl-C" in said[-1], said
+    while "Ctrl-C" not in (line := service.stdout.readline()):
+        said.append(line)
+        assert line, said
     assert machine.json("enqueue", "{}", "--wait")["state"] == "succeeded"
     outside = embedded.outside(machine.data_dir)
     service.send_signal(signal.SIGTERM)

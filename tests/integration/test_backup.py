@@ -204,8 +204,8 @@ def test_a_full_disk_leaves_no_half_file(vibey: CommandLine, tmp_path: Path) -> 
             "from generate_series(1, 20000) n",
         )
         said = vibey("backup", small / "file.backup")
-        assert said.code == 3
-        assert f"the disk of {small} is full" in said.complaint
+        assert said.code == 4
+        assert f"writing {small / 'file.backup'}: the disk is full" in said.complaint
         assert list(small.iterdir()) == []
     finally:
         _run("umount", str(small))

@@ -23,7 +23,6 @@ another one those on the PATH if they are new enough, else the embedded ones, wh
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -39,6 +38,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from vibey import __version__
 from vibey.domain.errors import InvalidInput, Refused, SchemaOutdated, ServiceUnavailable, VibeyError
+from vibey.domain.faults import fault_of_os
 from vibey.embedded import postgres_binary
 from vibey.services import machine
 from vibey.services.control import owner
@@ -198,9 +198,8 @@ def _written(installation: Installation, schema: str, file: Path, progress: Prog
 
 
 def _unwritable(file: Path, error: OSError) -> VibeyError:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return Refused(f"the disk of {file.absolute().parent} is full", "free space there or choose another folder")
-    return Refused(f"{file} cannot be written: {error.strerror or error}", "choose another file")
+    known = fault_of_os(error, f"writing {file.absolute()}")
+    return known or Refused(f"{file} cannot be written: {error.strerror or error}", "choose another file")
 
 
 def _dump(installation: Installation, schema: str, sink: IO[bytes], progress: Progress) -> Manifest:
