@@ -76,7 +76,7 @@ def test_a_service_comes_up_stops_and_is_purged(machine: Machine, tmp_path: Path
     said: list[str] = []
     while "Ctrl-C" not in (line := service.stdout.readline()):
         said.append(line)
-        assert line, said
+        assert line, "".join(said)
     assert machine.json("enqueue", "{}", "--wait")["state"] == "succeeded"
     outside = embedded.outside(machine.data_dir)
     service.send_signal(signal.SIGTERM)

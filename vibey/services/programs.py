@@ -2,7 +2,8 @@
 
 Everything lies in one folder, `processes` under the data folder: the configuration, supervisord's pid and socket,
 beat's schedule, and the logs. The configuration names that folder only as `%(here)s` and the interpreter only through
-the environment, so that no character of a path can mean something to its parser.
+the environment, so that no character of a path can mean something to its parser. Logs of programs are named without a
+folder, which is supervisord's working folder: their names are expanded twice, and a path may hold a percent sign.
 
 A worker's group is not signalled as a whole at a stop: its main process ends its children in good order, each run's
 tree included. What has not ended in time is killed as a group, and the runs' own supervisors then kill their trees.
@@ -90,7 +91,7 @@ stopwaitsecs={stop_seconds}
 stopasgroup=false
 killasgroup=true
 redirect_stderr=true
-stdout_logfile=%(here)s/{name}.log
+stdout_logfile={name}.log
 stdout_logfile_maxbytes=10MB
 stdout_logfile_backups=2
 """
