@@ -62,7 +62,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "PYTHONPATH": imports, "COLUMNS": "80", "HOME": str(tmp_path)}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", list(to_follow()))
 def test_commands_do_what_the_page_says(page: Path, folder: Path, tmp_path: Path) -> None:
     """From top to bottom, in a fresh folder; what is then under `data_dir` is on the page about files."""
