@@ -83,7 +83,8 @@ SESSIONS = Statement(
     "backup-sessions",
     "sessions of other Vibey processes in this database",
     """select coalesce(host(client_addr), 'a local socket') as host, count(*)::int as n from pg_stat_activity
-       where datname = current_database() and pid <> pg_backend_pid() and application_name like 'vibey-%%'
+       where datname = current_database() and pid <> pg_backend_pid()
+         and (application_name like 'vibey-%%' or application_name = current_setting('application_name'))
        group by 1 order by 1""",
 )
 
