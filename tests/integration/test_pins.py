@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from alembic import command
+from alembic.config import Config
 
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.call import TaskCall
+from vibey.domain.effort import Effort
 from vibey.domain.errors import InvalidInput, Refused, Unservable
 from vibey.domain.outcome import Failure, FailureClass, Success
+from vibey.domain.requirement import Requirement
 from vibey.services import control, requirements, views
 from vibey.services.apply import apply
 from vibey.services.batch import place_lines
@@ -24,7 +29,7 @@ from vibey.services.run import _start
 from vibey.services.settle import Held, settle
 from vibey.services.tick import tick
 from vibey.settings import Source, settings_of
-from vibey.store import endings
+from vibey.store import endings, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -423,3 +428,32 @@ def test_whom_a_unit_could_help(open_bench: Callable[..., Bench]) -> None:
         candidates = requirements.Candidates.load(connection)
     assert candidates.workspace({"repo": "/srv/x"}) == {"claude", "off"}
     assert candidates.workspace({"n": 1}) is None
+
+
+def test_jobs_queued_by_an_earlier_version_go_on_as_they_were(
+    empty_database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    """Their pins are exclusions, which an engine that comes later is none of; groups and keys stay as they are."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    config.attributes["url"] = empty_database_url
+    command.upgrade(config, "0002")
+    query(empty_database_url, "insert into projects (name) values ('default')")
+    query(empty_database_url, "insert into accounts (name) values ('a'), ('b')")
+    query(
+        empty_database_url,
+        "insert into engines (name, account, kind, tier) select name, name, 'noop', 'local' from accounts",
+    )
+    old = Requirement("main", "default", Effort.LOW, excluded=frozenset({"b"}))
+    query(
+        empty_database_url,
+        "insert into jobs (project_id, standing, excluded, requirement_key, payload) "
+        f"""select 1, 0, '{{b}}', {old.key}, '{{"repo": "/srv/x"}}' from generate_series(1, 3)""",
+    )
+    migrate.upgrade(empty_database_url)
+    bench = Bench(empty_database_url, redis_url, tmp_path, {"engine": {"a": noop(), "b": noop(), "c": noop()}})
+    with closing(bench):
+        bench.enqueue(1, exclude=["b"])
+        assert granted(bench) == ["a", "c"]
+        assert bench.rows("select distinct requirement_key, workspace, pinned from jobs") == [(old.key, None, [])]
+        assert grounds(bench, 3) == {"a": "slots", "b": "excluded_by_job", "c": "slots"}

@@ -72,7 +72,7 @@ def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     if found["engines"]:
         yield "engines", f"{', '.join(found['engines'])}, and no other"
     if found["workspace_engines"] is not None:
-        yield "repository", f"in reach of {', '.join(found['workspace_engines']) or 'no engine'}"
+        yield "repository", f"{', '.join(found['workspace_engines']) or 'no configured engine'} can work in it"
     for name in SHOWN_FACTS:
         value = found[name]
         if value:

@@ -63,7 +63,8 @@ class Unservable(Refused):
         self.missing = missing
         self.number = 0
         what = f"{where}no configured engine can ever serve this job: {missing}"
-        super().__init__(what, "change what it asks for, configure such an engine, or enqueue it with --anyway")
+        remedy = "change what it asks for, configure such an engine, or enqueue it with --anyway (anyway=True)"
+        super().__init__(what, remedy)
 
 
 class Removed(UnknownName):
