@@ -49,7 +49,11 @@ DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
     Event.ENGINE_OVERFLOW_SELECTED: ("paid because local is full: one unit of the cap", (*RULES, *UNIT)),
     Event.ENGINE_OVERFLOW_RELEASED: ("a unit is given back, because its run provably did no work", ("reason",)),
     Event.PAID_FALLBACK_SELECTED: (
-        "paid because no local engine is eligible; a unit, with its keys, where `paid_fallback` is `count`",
+        "paid because no local engine is eligible; a unit, with its keys, where the cap counts fallbacks or covers all",
+        (*RULES, *UNIT),
+    ),
+    Event.PAID_ASSIGNMENT_SELECTED: (
+        "paid where the pool has no local engine: one unit of a cap that covers all",
         (*RULES, *UNIT),
     ),
     Event.ENGINE_DISPATCH_MEASURED: (

@@ -17,22 +17,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUTERS = 8
-FEW, MANY = 50, 200
+FEW, MANY = 20, 200
 CAP = 3
 
 
-@pytest.fixture
-def tables() -> dict[str, Any]:
-    """One local engine nobody serves, one paid engine with plenty of slots, overflow at once, a cap of three."""
-    return {
-        "engine": {"l": noop(), "p": noop("paid")},
-        "engines": {
-            "mode": "hybrid",
-            "overflow_after_seconds": 0,
-            "paid_daily_cap": CAP,
-            "slots": {"l": 1, "p": 50},
-        },
-    }
+OVERFLOW = {"mode": "hybrid", "overflow_after_seconds": 0, "slots": {"l": 1, "p": 50}}
+COVERED = {"paid_daily_cap_covers": "all", "slots": {"p": 50}}
+RULES: dict[str, dict[str, Any]] = {
+    "overflow": OVERFLOW,
+    "all": COVERED,
+    "all-shared": COVERED | {"paid_daily_cap_scope": "installation"},
+}
+
+
+@pytest.fixture(params=RULES)
+def tables(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """One paid engine with plenty of slots and a cap of three: overflow at once, or no local engine at all."""
+    local = {"l": noop()} if request.param == "overflow" else {}
+    return {"engine": {**local, "p": noop("paid")}, "engines": {"paid_daily_cap": CAP, **RULES[request.param]}}
 
 
 def _units(bench: Bench) -> tuple[int, int, int]:

@@ -20,6 +20,7 @@ from typing_extensions import override
 from tests.support.chat_server import ChatServer, Reply
 from tests.support.cli import Cli
 from vibey.embedded.processes import free_port
+from vibey.engines.contract import Health
 from vibey.services import discovery, starter
 from vibey.services.discovery import Found
 from vibey.services.fleet import config_of, looks
@@ -242,6 +243,34 @@ def test_odd_names_are_written_as_they_are(tmp_path: Path) -> None:
     assert "engine.agent" not in text
 
 
+@pytest.mark.parametrize(
+    ("keys", "logins", "cap", "words"),
+    [
+        (0, 0, 10, "0 API keys and 0 subscriptions"),
+        (0, 2, 50, "0 API keys and 2 subscriptions"),
+        (1, 0, 10, "1 API key and 0 subscriptions"),
+        (1, 1, 10, "1 API key and 1 subscription"),
+    ],
+)
+def test_the_cap_covers_every_paid_run_of_what_was_found(
+    tmp_path: Path, keys: int, logins: int, cap: int, words: str
+) -> None:
+    """Ten a day where a key is billed, fifty where there are subscriptions only; and a retry takes a unit, too."""
+    logged_in = Health(installed=True, logged_in=True)
+    found = [
+        *(Found(f"k{n}", "noop", "paid", "/k", key_variable="KEY", health=logged_in) for n in range(keys)),
+        *(Found(f"s{n}", "noop", "paid", "/s", health=logged_in) for n in range(logins)),
+        Found("out", "noop", "paid", "/o", health=Health(installed=True, logged_in=False)),
+        Found("desk", "noop", "local", "/d", health=logged_in),
+    ]
+    path = tmp_path / "vibey.toml"
+    text = starter.write(path, found, force=False)
+    settings = load(path, {}).engines
+    assert (settings.paid_daily_cap, settings.paid_daily_cap_covers) == (cap, "all")
+    assert f"# Found here: {words}." in text
+    assert "a retry is a run of its own and takes a unit" in text
+
+
 def test_init_writes_once(
     programs: Callable[[str, str], None],  # noqa: ARG001  (no client of this machine's)
     ports: Callable[[dict[str, int]], None],
@@ -251,8 +280,14 @@ def test_init_writes_once(
     ports({})
     path = tmp_path / "vibey.toml"
     vibey = Cli(path)
-    assert vibey("init", "--json").json == {"path": str(path), "engines": []}
-    assert tomllib.loads(path.read_text(encoding="utf-8"))["engines"]["paid_fallback"] == "count"
+    assert vibey("init", "--json").json == {
+        "path": str(path),
+        "engines": [],
+        "api_keys": 0,
+        "subscriptions": 0,
+        "paid_daily_cap": 10,
+    }
+    assert tomllib.loads(path.read_text(encoding="utf-8"))["engines"]["paid_daily_cap_covers"] == "all"
     path.write_text("# mine\n", encoding="utf-8")
     refused = vibey("init")
     assert refused.code == 3

@@ -177,7 +177,7 @@ def test_a_hybrid_day_in_words(vibey: CommandLine) -> None:
     for engine in ("near", "far"):
         vibey("engine", "pause", engine)
     for rule, words in (
-        ("count", "no local engine may serve it now, and the paid cap of 1"),
+        ("count", "only paid engines may serve it now, and the paid cap of 1"),
         ("never", "keeps it from"),
     ):
         vibey.set_default(paid_fallback=rule)
@@ -259,16 +259,19 @@ def test_output_of_a_run_elsewhere(vibey: CommandLine) -> None:
 
 
 def test_doctor_finds_what_is_missing(vibey: CommandLine) -> None:
-    """Doctor is one line a check; a missing beat fails it, and a generous fallback is warned of."""
+    """Doctor is one line a check; a missing beat fails it, and paid work outside the cap is warned of."""
+    vibey.set_default(paid_fallback="allow")
     query(vibey.bench.url, "update installation set last_tick_at = null")
     said = vibey("doctor", "--json")
     found = {check["name"]: check for check in said.json["checks"]}
     assert (said.code, said.json["ok"], found["beat"]["state"]) == (1, False, "fail")
-    assert found["paid_fallback"]["state"] == "warn"
+    assert found["cap"]["state"] == "warn"
     assert {found[name]["state"] for name in ("postgres", "redis", "schema", "engine near", "workers")} == {"ok"}
     query(vibey.bench.url, "update installation set last_tick_at = now()")
-    vibey.set_default(paid_fallback="count")
-    assert vibey("doctor").code == 0
+    vibey.set_default(paid_daily_cap_covers="all")
+    mended = vibey("doctor", "--json")
+    assert mended.code == 0
+    assert "cap" not in {each["name"] for each in mended.json["checks"]}
     vibey.bench.staff("near")
     lacking = vibey("doctor")
     assert lacking.code == 1

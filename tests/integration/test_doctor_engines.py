@@ -234,5 +234,5 @@ def test_rules_that_nobody_can_read_are_told_and_the_rest_is_looked_at(open_benc
     found = {each.name: each for each in check(bench.installation)}
     assert found["project odd"].state is State.FAIL
     assert "'both'" in found["project odd"].detail
-    assert "paid_fallback" in found
+    assert "database" in found
     assert "beat" in found

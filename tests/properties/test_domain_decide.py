@@ -14,7 +14,7 @@ from tests.support import oracles
 from tests.support.worlds import batches, requirements, ruled_worlds, worlds
 from vibey.domain.decide import Assign, Request, Wait, World, decide, decide_all, prospect
 from vibey.domain.engine import Phase, Tier
-from vibey.domain.offer import Fallback, Mode, Why
+from vibey.domain.offer import Covers, Fallback, Mode, Why
 from vibey.domain.pool import default_pool
 
 if TYPE_CHECKING:
@@ -215,8 +215,11 @@ def test_paid_exceptions_keep_to_their_projects_rules(world: World, requests: li
         may_pay = policy.fallback is not Fallback.NEVER
         local, _ = oracles.candidates(asked, before.engines, Tier.LOCAL, may_pay=may_pay)
         free = [engine for engine in local if oracles.free_slots(engine, before.usage) > 0]
+        is_covered = policy.covers is Covers.ALL and decision.engine.tier is Tier.PAID
         assert decision.counted == (
-            decision.why is Why.OVERFLOW or (decision.why is Why.FALLBACK and policy.fallback is Fallback.COUNT)
+            is_covered
+            or decision.why is Why.OVERFLOW
+            or (decision.why is Why.FALLBACK and policy.fallback is Fallback.COUNT)
         )
         if decision.why is Why.OVERFLOW:
             assert (policy.mode, free, decision.engine.tier) == (Mode.HYBRID, [], Tier.PAID)

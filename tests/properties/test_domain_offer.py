@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.worlds import fleets, requirements
 from vibey.domain.assessment import Survey, survey
 from vibey.domain.engine import EngineFacts, Tier, Usage
-from vibey.domain.offer import Barred, Fallback, Held, Load, Mode, Offer, Policy, WaitReason, Why, offer
+from vibey.domain.offer import Barred, Covers, Fallback, Held, Load, Mode, Offer, Policy, WaitReason, Why, offer
 
 policies = st.builds(
     Policy,
@@ -18,6 +20,7 @@ policies = st.builds(
     poll_ms=st.sampled_from([1000, 30_000]),
     cap=st.integers(0, 5),
     fallback=st.sampled_from(Fallback),
+    covers=st.sampled_from(Covers),
 )
 
 
@@ -120,12 +123,58 @@ def test_a_fallback_obeys_its_rule(case: tuple[Survey, Policy, Load]) -> None:
     answer = offer(surveyed, policy, load)
     if surveyed.local or not surveyed.has_local or not surveyed.paid:
         return
+    counts = policy.fallback is Fallback.COUNT or policy.covers is Covers.ALL
     if policy.fallback is Fallback.NEVER:
         assert answer == Barred(WaitReason.FALLBACK_NOT_ALLOWED)
-    elif policy.fallback is Fallback.COUNT and load.cap_left == 0:
+    elif counts and load.cap_left == 0:
         assert answer == Barred(WaitReason.CAP_SPENT)
     else:
-        assert answer == Offer(surveyed.paid, Why.FALLBACK, counted=policy.fallback is Fallback.COUNT)
+        assert answer == Offer(surveyed.paid, Why.FALLBACK, counted=counts)
+
+
+@given(cases())
+def test_without_any_local_engine_paid_is_a_plain_assignment(case: tuple[Survey, Policy, Load]) -> None:
+    """It takes a unit, and waits for one, exactly where the cap covers all; mode and fallback play no part."""
+    surveyed, policy, load = case
+    if surveyed.has_local or not surveyed.paid:
+        return
+    answer = offer(surveyed, policy, load)
+    if policy.covers is Covers.ALL and load.cap_left == 0:
+        assert answer == Barred(WaitReason.CAP_SPENT)
+    else:
+        assert answer == Offer(surveyed.paid, Why.ASSIGN, counted=policy.covers is Covers.ALL)
+
+
+@given(cases())
+def test_a_cap_that_covers_all_has_no_paid_run_without_a_unit(case: tuple[Survey, Policy, Load]) -> None:
+    """In any mode and fleet: what is paid is counted, and offered only while a unit is left."""
+    surveyed, policy, load = case
+    answer = offer(surveyed, replace(policy, covers=Covers.ALL), load)
+    if isinstance(answer, Offer):
+        is_paid = any(each.engine.tier is Tier.PAID for each in answer.candidates)
+        assert answer.counted == is_paid
+        assert not is_paid or load.cap_left > 0
+
+
+@given(cases())
+def test_covering_all_only_adds_units(case: tuple[Survey, Policy, Load]) -> None:
+    """With units left the same candidates are offered on the same grounds; whether they are counted may differ."""
+    surveyed, policy, load = case
+    enough = replace(load, cap_left=max(1, load.cap_left))
+    exceptions, everything = (offer(surveyed, replace(policy, covers=each), enough) for each in Covers)
+    if isinstance(exceptions, Offer) and isinstance(everything, Offer):
+        exceptions = replace(exceptions, counted=everything.counted)
+    assert exceptions == everything
+
+
+@given(cases())
+def test_the_cap_has_a_part_only_where_a_unit_could_be_taken(case: tuple[Survey, Policy, Load]) -> None:
+    """A router that does not count the units of such a project decides as one that does."""
+    surveyed, policy, load = case
+    if policy.may_take_unit(surveyed):
+        assert policy.may_spend
+    else:
+        assert offer(surveyed, policy, load) == offer(surveyed, policy, replace(load, cap_left=0))
 
 
 def _full(*, waited_ms: int, cap_left: int = 1, policy: Policy, paid_full: bool = False) -> Offer | Held | Barred:

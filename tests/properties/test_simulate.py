@@ -60,6 +60,7 @@ policies = st.fixed_dictionaries(
         "overflow_after_seconds": st.sampled_from([0, 5, 60, 600]),
         "paid_daily_cap": st.integers(0, 4),
         "paid_daily_cap_scope": st.sampled_from(["project", "installation"]),
+        "paid_daily_cap_covers": st.sampled_from(["exceptions", "all"]),
         "paid_fallback": st.sampled_from(["allow", "count", "never"]),
         "slot_poll_seconds": st.sampled_from([1, 30]),
         "recheck_seconds": st.sampled_from([0, 0, 900, 1800]),

@@ -96,6 +96,8 @@ class Reader:
     def _begins(self, line: Mapping[str, Any], arrival: Arrival, now: int) -> None:
         engine, policy = line["engine"], self.settings.engines
         counted = line["outcome"] == "overflow" or (line["outcome"] == "fallback" and policy.paid_fallback == "count")
+        if policy.paid_daily_cap_covers == "all":
+            counted = self.settings.engine[engine].tier == "paid"
         unit = None
         if counted:
             purse = "" if policy.paid_daily_cap_scope == "installation" else arrival.project

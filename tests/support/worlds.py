@@ -12,7 +12,7 @@ from vibey.domain.decide import SHARED_PURSE, Request, World
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
 from vibey.domain.layer import Layer, LayerKind
-from vibey.domain.offer import Fallback, Mode, Policy
+from vibey.domain.offer import Covers, Fallback, Mode, Policy
 from vibey.domain.pool import Member, Pool, Select, default_pool
 from vibey.domain.requirement import Requirement
 from vibey.domain.selection import Field, Session
@@ -169,6 +169,7 @@ policies = st.builds(
     cap=st.integers(0, 3),
     fallback=st.sampled_from(Fallback),
     weight=st.integers(1, 3),
+    covers=st.sampled_from(Covers),
 )
 
 

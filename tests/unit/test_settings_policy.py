@@ -15,6 +15,7 @@ KEYS = {
     "mode",
     "overflow_after_seconds",
     "paid_daily_cap",
+    "paid_daily_cap_covers",
     "paid_fallback",
     "auto_window_hours",
     "auto_min_sessions",
@@ -42,10 +43,21 @@ def test_json_and_back() -> None:
 
 
 def test_json_of_other_versions() -> None:
-    """Keys added later are ignored and missing ones have their default; a known key stays checked."""
-    assert ProjectPolicy.from_json({"later": [1], "paid_daily_cap": 2}) == ProjectPolicy(paid_daily_cap=2)
+    """Keys added later are ignored and missing ones mean what they did then; a known key stays checked."""
+    stored = {"later": [1], "paid_daily_cap": 2}
+    assert ProjectPolicy.from_json(stored) == ProjectPolicy(paid_daily_cap=2, paid_fallback="allow")
     with pytest.raises(SettingsError, match="paid_daily_cap"):
         ProjectPolicy.from_json({"paid_daily_cap": -2})
+
+
+def test_a_stored_policy_keeps_the_meaning_of_its_time() -> None:
+    """Without the newer keys it allows fallbacks and covers exceptions, whatever a new project would get."""
+    stored = ProjectPolicy().to_json()
+    del stored["paid_fallback"], stored["paid_daily_cap_covers"]
+    policy = ProjectPolicy.from_json(stored)
+    assert (policy.paid_fallback, policy.paid_daily_cap_covers) == ("allow", "exceptions")
+    assert ProjectPolicy().paid_fallback == "count"
+    assert ProjectPolicy.from_json({"paid_daily_cap_covers": "all"}).paid_daily_cap_covers == "all"
 
 
 def test_one_key_changed_from_text() -> None:

@@ -33,7 +33,7 @@ def init(*, force: bool, as_json: bool) -> None:
     What lacks only a login is written in full, anything else that cannot work yet as a comment, with what it needs.
     """
     from vibey.services import starter
-    from vibey.services.discovery import discover
+    from vibey.services.discovery import discover, paid_access
 
     path = Path(os.environ.get("VIBEY_CONFIG", "").strip() or "vibey.toml").absolute()
     if not force:
@@ -41,11 +41,22 @@ def init(*, force: bool, as_json: bool) -> None:
     found = discover(output.slow)
     starter.write(path, found, force=force)
     if as_json:
-        output.print_json({"path": str(path), "engines": [_as_json(each) for each in found]})
+        keys, subscriptions = paid_access(found)
+        output.print_json(
+            {
+                "path": str(path),
+                "engines": [_as_json(each) for each in found],
+                "api_keys": keys,
+                "subscriptions": subscriptions,
+                "paid_daily_cap": starter.paid_daily_cap(found),
+            }
+        )
         return
     click.echo(f"wrote {path}")
     for engine in found:
         _tell(engine)
+    cap = starter.paid_daily_cap(found)
+    click.echo(f"found {starter.paid_access_words(found)}: paid_daily_cap = {cap}, and every paid run takes a unit")
     if any(engine.is_usable for engine in found):
         click.echo("next: vibey up")
     else:

@@ -42,6 +42,8 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"project   {found['project']}, set to {setting}"
     yield f"mode      {found['mode']}{since} ({found['mode_source']})"
     yield f"why       {found['mode_reason']}"
+    if outside := output.outside_cap(found):
+        yield f"outside   {outside}"
     if found["evidence"] is not None:
         yield f"measured  {output.clock(found['measured_at'])} UTC: {found['evidence']['winner']}"
         yield from _evidence(found["evidence"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from vibey.services.display import clock, database, lasting, many, percent, plain, size
+from vibey.services.display import clock, database, lasting, many, outside_cap, percent, plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +34,7 @@ __all__ = [
     "lasting",
     "many",
     "note",
+    "outside_cap",
     "percent",
     "plain",
     "print_json",

@@ -59,8 +59,8 @@ def replay(
     work. Exit 1 if any differs.
 
     With --what-if the jobs of the past (7 days, or --since) are simulated instead: on the settings in force, and on
-    those with the changes, beside what really happened. Keys: mode, cap, cap_scope, fallback, overflow_after,
-    max_attempts, cost_aware, slots.ENGINE, weight.ENGINE, enabled.ENGINE.
+    those with the changes, beside what really happened. Keys: mode, cap, cap_scope, cap_covers, fallback,
+    overflow_after, max_attempts, cost_aware, slots.ENGINE, weight.ENGINE, enabled.ENGINE.
     """
     if changes is not None:
         if job is not None:

@@ -225,8 +225,10 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cap(cap: Mapping[str, Any]) -> Iterator[str]:
-    """Units used of the cap: by day and purse while those are few, else all at once."""
+    """Units used of the cap: by day and purse while those are few, else all at once; and paid runs that took none."""
     days, limit = cap["days"], cap["limit"]
+    if cap["outside"]:
+        yield f"outside    {output.many(cap['outside'], 'paid run')} took no unit of the cap"
     if len(days) <= MOST_DAYS:
         for day in days:
             yield f"cap        day {day['day']}: {day['used']:,} of {limit:,} units, {day['purse']}"

@@ -91,6 +91,7 @@ def _page(found: Mapping[str, Any]) -> Group:
         f"mode     {found['mode']} ({found['mode_source']}): {found['mode_reason']}",
         f"jobs     {', '.join(f'{found[name]:,} {name}' for name in ('queued', 'held', 'granted', 'running'))}",
         f"cap      {cap['used']} of {cap['limit']} paid units of {owner} used on {cap['utc_day']} (UTC)",
+        *([f"outside  {words}"] if (words := output.outside_cap(found)) else []),
         f"workers  {', '.join(alive) or 'none alive; run: vibey up'}",
         *(f"         {problem}" for problem in _problems(found)),
         f"config   {_configuration(found)}",

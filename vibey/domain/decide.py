@@ -142,9 +142,10 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """A run is granted on `engine`; `counted` takes a unit of the cap, `grounds` are given for every paid exception.
+    """A run is granted on `engine`; `counted` takes a unit of the cap.
 
-    `turn` says how the job's project was drawn, where several shared the slots.
+    `grounds` are given for every paid exception and every run that takes a unit. `turn` says how the job's project was
+    drawn, where several shared the slots.
     """
 
     request: Request
@@ -256,7 +257,8 @@ def decide(request: Request, world: World, surveyed: Survey | None = None) -> De
     if selection is None:
         return Wait(request, _nowhere(world))
     chosen = seen.offered[selection.engine]
-    grounds = _grounds(assessed, world, load) if offered.why is not Why.ASSIGN else None
+    is_exception = offered.counted or offered.why is not Why.ASSIGN
+    grounds = _grounds(assessed, world, load) if is_exception else None
     drawn = tuple([lot.drawn(world.credits) for lot in request.lots])
     return Assign(request, chosen.engine, offered.why, chosen.waived, selection, offered.counted, grounds, drawn)
 

@@ -5,7 +5,7 @@ Pure and total: for every survey, policy and load there is exactly one answer, t
 1. *No local candidate.* Paid is offered. If local engines are configured this is a fallback, which the policy allows,
    counts against the cap, or forbids; with no local engine in the pool it is a plain assignment. Why no local engine is
    a candidate makes no difference: also not when the job handed itself off from it, names other engines, or works in a
-   repository that only paid engines reach.
+   repository that only paid engines reach. Either takes a unit where the cap covers all paid runs.
 2. *Mode singleton.* The preferred tier's candidates, whatever the load.
 3. *A local candidate has a free slot.* Exactly the free locals: paid is never offered beside a free local slot.
 4. *Overflow cannot follow*, because no paid candidate is free or the cap is spent. Local, so the job waits for it.
@@ -38,6 +38,13 @@ class Fallback(StrEnum):
     NEVER = "never"
 
 
+class Covers(StrEnum):
+    """Which paid runs take a unit of the cap: overflows and counted fallbacks, or every one of them."""
+
+    EXCEPTIONS = "exceptions"
+    ALL = "all"
+
+
 class Why(StrEnum):
     """On what grounds a run was granted."""
 
@@ -68,11 +75,25 @@ class Policy:
     cap: int = 10
     fallback: Fallback = Fallback.ALLOW
     weight: int = 1
+    covers: Covers = Covers.EXCEPTIONS
+
+    @property
+    def counts_fallbacks(self) -> bool:
+        """Whether a paid run takes a unit where local engines are configured and none is a candidate."""
+        return self.fallback is not Fallback.NEVER and (self.fallback is Fallback.COUNT or self.covers is Covers.ALL)
 
     @property
     def may_spend(self) -> bool:
         """Whether a job under these rules could ever take a unit of the cap."""
-        return self.mode is Mode.HYBRID or self.fallback is Fallback.COUNT
+        return self.mode is Mode.HYBRID or self.fallback is Fallback.COUNT or self.covers is Covers.ALL
+
+    def may_take_unit(self, survey: Survey) -> bool:
+        """Whether a job with these candidates could take a unit; if not, the cap has no part in its decisions."""
+        if not survey.paid:
+            return False
+        if survey.local:
+            return self.mode is Mode.HYBRID
+        return self.counts_fallbacks if survey.has_local else self.covers is Covers.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +154,12 @@ def retry_ms(policy: Policy, waited_ms: int) -> int:
 def _without_local(survey: Survey, policy: Policy, load: Load) -> Offer | Barred:
     if not survey.paid:
         return Barred(WaitReason.NO_ELIGIBLE_ENGINE)
-    if not survey.has_local:
-        return Offer(survey.paid, Why.ASSIGN)
-    if policy.fallback is Fallback.NEVER:
+    if survey.has_local and policy.fallback is Fallback.NEVER:
         return Barred(WaitReason.FALLBACK_NOT_ALLOWED)
-    if policy.fallback is Fallback.COUNT and load.cap_left <= 0:
+    counted = policy.may_take_unit(survey)
+    if counted and load.cap_left <= 0:
         return Barred(WaitReason.CAP_SPENT)
-    return Offer(survey.paid, Why.FALLBACK, counted=policy.fallback is Fallback.COUNT)
+    return Offer(survey.paid, Why.FALLBACK if survey.has_local else Why.ASSIGN, counted)
 
 
 def free(candidates: tuple[Assessment, ...], full: frozenset[str]) -> tuple[Assessment, ...]:

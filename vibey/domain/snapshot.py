@@ -11,7 +11,7 @@ from vibey.domain.decide import Assign, World
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Phase, Tier, Usage
 from vibey.domain.layer import Layer, LayerKind
-from vibey.domain.offer import Fallback, Mode, Policy
+from vibey.domain.offer import Covers, Fallback, Mode, Policy
 from vibey.domain.pool import Member, Pool, Select
 from vibey.domain.requirement import Requirement
 
@@ -121,13 +121,19 @@ def brought_json(decision: Assign) -> dict[str, Any]:
 
 
 def _policy_json(policy: Policy) -> dict[str, Any]:
-    return {
+    """A policy as JSON values; keys that came later are left out where they say what was so before them."""
+    value = {
         "mode": policy.mode.value,
         "overflow_after_ms": policy.overflow_after_ms,
         "poll_ms": policy.poll_ms,
         "cap": policy.cap,
         "fallback": policy.fallback.value,
-    } | ({} if policy.weight == 1 else {"weight": policy.weight})
+    }
+    if policy.weight != 1:
+        value["weight"] = policy.weight
+    if policy.covers is not Covers.EXCEPTIONS:
+        value["covers"] = policy.covers.value
+    return value
 
 
 def _policy_of(value: Mapping[str, Any]) -> Policy:
@@ -138,6 +144,7 @@ def _policy_of(value: Mapping[str, Any]) -> Policy:
         value["cap"],
         Fallback(value["fallback"]),
         value.get("weight", 1),
+        Covers(value.get("covers", Covers.EXCEPTIONS)),
     )
 
 

@@ -154,6 +154,7 @@ FUNCTIONS: dict[str, Any] = {
     "clock": clock,
     "percent": percent,
     "factors": display.factors,
+    "outside_cap": display.outside_cap,
     "class_words": display.class_words,
     "found_words": display.FOUND,
     "turn_words": display.TURNS,

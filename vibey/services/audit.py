@@ -3,7 +3,7 @@
 I1   slots were never exceeded
 I2   a job never had two live runs
 I3   every job is ended, held by a live run, or queued for a reason
-I4   paid units of a day never were above the cap; each belongs to one run, each return to a unit
+I4   paid units of a day never were above the cap; each belongs to one run that had to take it, each return to a unit
 I5   nothing overflowed while an eligible local slot was free, or fell back beside a local candidate
 I6   a run ended once, by the token that held it
 I7   credits are shares offered less picks, and sum to zero
@@ -11,12 +11,13 @@ I8   the ledger cannot be changed, and tells every move of every job
 I9   every run has its one decision, and decisions replay to themselves
 I12  a unit is counted for the UTC day it was taken on
 
-All are questions to the tables (`vibey.store.checks`) but I5 and a part of I9. Those are replayed: the world each pass
-recorded is taken through the pass's own decisions (`vibey.services.replay`), and at each paid pick the job's
-requirement is put to the local engines once more. An event's numbers alone would not do: an engine whose server is
-busy, or that no worker serves, is full with slots unused. Replayed are the latest decisions, and all paid picks that a
-local engine could have spared; `replayed` counts them. That each pass began with the credits the one before it had left
-is part of I7.
+All are questions to the tables (`vibey.store.checks`) but I5 and parts of I4 and I9. Those are replayed: the world
+each pass recorded is taken through the pass's own decisions (`vibey.services.replay`), and at each paid pick the
+job's requirement is put to the local engines once more, and the rules are asked whether it takes a unit of the cap.
+An event's numbers alone would not do: an engine whose server is busy, or that no worker serves, is full with slots
+unused. Replayed are the latest decisions, all paid picks that a local engine could have spared, and those of caps
+that cover every paid run; `replayed` counts them. That each pass began with the credits the one before it had left is
+part of I7.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.decide import Assign
 from vibey.domain.engine import Tier
 from vibey.domain.offer import Why
 from vibey.services.replay import PAGE, canonical, replayed
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from vibey.services.replay import Replayed
     from vibey.store.database import Connection
     from vibey.store.decisions import Pass
+    from vibey.store.statement import Row
 
 log = logging.getLogger("vibey.audit")
 
@@ -126,7 +129,7 @@ class _Replays:
 
     def __init__(self, connection: Connection) -> None:
         self.count = 0
-        self._told: dict[str, list[str]] = {"I5": [], "I9": []}
+        self._told: dict[str, list[str]] = {"I4": [], "I5": [], "I9": []}
         ids = record.replayed_passes(connection)
         for start in range(0, len(ids), PAGE):
             self._page(connection, decisions.read(connection, ids[start : start + PAGE]))
@@ -136,14 +139,16 @@ class _Replays:
         return [Violation(invariant, detail) for invariant, details in self._told.items() for detail in details]
 
     def _page(self, connection: Connection, page: Sequence[Pass]) -> None:
-        paid = [row.job_id for each in page for row in each.decisions if row.outcome in EXCEPTIONS]
-        told = record.local_slots(connection, paid)
+        paid = [row.job_id for each in page for row in each.decisions if row.tier == Tier.PAID]
+        events = record.paid_events(connection, paid)
         for each in page:
             for found in replayed(each):
                 self.count += 1
                 if not found.is_same:
                     self._breach("I9", _difference(found))
-                for breach in _judged(found, told):
+                for breach in _miscounted(found, events):
+                    self._breach("I4", breach)
+                for breach in _judged(found, events):
                     self._breach("I5", breach)
 
     def _breach(self, invariant: str, detail: str) -> None:
@@ -158,7 +163,19 @@ def _difference(found: Replayed) -> str:
     return f"decision {row.id} about {whom} of pass {row.pass_id} was recorded as {was}, and replays as {is_now}"
 
 
-def _judged(found: Replayed, told: Mapping[int, Any]) -> Iterator[str]:
+def _miscounted(found: Replayed, events: Mapping[int, Row[Any]]) -> Iterator[str]:
+    """Whether a paid run took a unit of the cap exactly if its project's rules, as its pass recorded them, say so."""
+    decision, answer = found.row, found.answer
+    if decision.tier != Tier.PAID or not isinstance(answer, Assign):
+        return
+    event = events.get(decision.run_id)
+    is_unit = event is not None and event.is_unit
+    if answer.counted != is_unit:
+        took = "took a unit of the cap" if is_unit else "took no unit of the cap"
+        yield f"run {decision.run_id} on {decision.engine} ({decision.outcome}) {took}, against its project's rules"
+
+
+def _judged(found: Replayed, events: Mapping[int, Row[Any]]) -> Iterator[str]:
     """What is wrong with a paid pick, given what was eligible and how full it was when it was made."""
     decision, question = found.row, found.question
     if question is None or decision.tier != Tier.PAID:
@@ -174,8 +191,9 @@ def _judged(found: Replayed, told: Mapping[int, Any]) -> Iterator[str]:
         yield f"{pick} was granted though {', '.join(each.engine.name for each in surveyed.local)} could serve it"
     elif decision.outcome == Why.ASSIGN and surveyed.has_local:
         yield f"{pick} was granted for want of a local engine without being called a fallback"
-    if decision.outcome in EXCEPTIONS:
-        yield from _told(pick, told.get(decision.run_id), surveyed, usage)
+    event = events.get(decision.run_id)
+    if event is not None or decision.outcome in EXCEPTIONS:
+        yield from _told(pick, None if event is None else event.local_slots, surveyed, usage)
 
 
 def _told(pick: str, told: Any, surveyed: Survey, usage: Usage) -> Iterator[str]:  # noqa: ANN401  a JSON array

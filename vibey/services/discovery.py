@@ -18,7 +18,7 @@ from vibey.services.asking import answers
 from vibey.services.fleet import look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from vibey.services.asking import Waiting
 
@@ -92,6 +92,14 @@ def discover(waiting: Waiting | None = None) -> list[Found]:
     silent = {name: replace(each, health=silence) for name, each in there.items()}
     found = {name: answer or silent.get(name) for name, answer in answers(questions, LOOK_SECONDS, waiting)}
     return [each for name in questions if (each := found[name]) is not None]
+
+
+def paid_access(found: Iterable[Found]) -> tuple[int, int]:
+    """How many of the paid engines found would be billed to an API key, and how many have a login: a subscription."""
+    paid = [each for each in found if each.tier == "paid"]
+    keys = sum(each.key_variable is not None for each in paid)
+    logins = sum(each.key_variable is None and each.health.logged_in is True for each in paid)
+    return keys, logins
 
 
 def server(name: str, port: int) -> Found | None:

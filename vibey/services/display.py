@@ -72,6 +72,14 @@ def database(kept: Mapping[str, Any]) -> str:
     return f"{size(kept['bytes'])}; {keeps}{gone}"
 
 
+def outside_cap(found: Mapping[str, Any]) -> str:
+    """What a view with `paid_outside_cap_today` says of paid runs that took no unit; empty where the cap covers all."""
+    runs, reasons = found["paid_outside_cap_today"], found["paid_outside_cap"]
+    if not runs and not reasons:
+        return ""
+    return ": ".join(filter(None, [f"{many(runs, 'paid run')} of today took no unit of the cap", "; ".join(reasons)]))
+
+
 def many(count: int, thing: str) -> str:
     """A count with its noun: `1 job`, `2 jobs`."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

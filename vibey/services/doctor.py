@@ -15,9 +15,10 @@ from vibey.services.display import database
 from vibey.services.fleet import config_of
 from vibey.services.installation import is_embedded, service_urls
 from vibey.services.prune import kept
+from vibey.services.purse import PaidPools, purses
 from vibey.services.views import engines, workers
 from vibey.settings import ProjectPolicy
-from vibey.store import migrate, projects, suitability, views
+from vibey.store import cap, migrate, projects, suitability, views
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,9 +26,14 @@ if TYPE_CHECKING:
     from vibey.engines.contract import Health
     from vibey.services.asking import Waiting
     from vibey.services.installation import Installation
+    from vibey.services.purse import Purse
+    from vibey.store.database import Connection
+    from vibey.store.projects import Project
 
 LEAST_REDIS = (6, 2)
 TICK_PATIENCE_SECONDS = 15.0
+# So many projects are named in one check.
+NAMED = 5
 
 
 class State(StrEnum):
@@ -69,6 +75,7 @@ def check(installation: Installation, *, staff: bool = True, waiting: Waiting | 
     if ready:
         yield from _configuration(installation)
         yield from _projects(installation, os.environ)
+        yield from _caps(installation, os.environ)
         yield _database(installation)
     if ready and staff:
         yield from _workers(installation)
@@ -164,24 +171,39 @@ def _configuration(installation: Installation) -> Iterator[Check]:
 
 
 def _projects(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Projects whose rules nobody can read, and those whose paid work has no bound."""
-    tiers = {engine.tier for engine in installation.settings.engine.values() if engine.enabled}
-    open_handed = []
+    """Projects whose rules nobody can read."""
     for project in installation.database.statement(projects.every):
         try:
-            policy = ProjectPolicy.from_json(project.policy).overlaid(environ)
+            ProjectPolicy.from_json(project.policy).overlaid(environ)
         except SettingsError as error:
-            detail = f"{one_line(str(error))}; it stays in singleton, without paid exceptions"
+            detail = f"{one_line(str(error))}; it stays in singleton, and nothing paid runs"
             yield Check(f"project {project.name}", State.FAIL, detail, "correct what is named there")
-            continue
-        if policy.paid_fallback == "allow":
-            open_handed.append(project.name)
-    if open_handed and tiers == {"local", "paid"}:
-        detail = (
-            f'"allow" in project {", ".join(open_handed)}: without a local engine all work goes to paid ones, uncapped'
-        )
-        fix = f"run: vibey project set {open_handed[0]} paid_fallback=count"
-        yield Check("paid_fallback", State.WARN, detail, fix)
+
+
+def _caps(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Projects with paid work that their cap does not cover, and how many such runs there were today."""
+
+    def read(connection: Connection) -> tuple[list[Project], dict[str, Purse], PaidPools, dict[str, int]]:
+        known = projects.every(connection)
+        found = purses(connection, installation, [each.name for each in known], environ)
+        return known, found, PaidPools.read(connection), cap.outside(connection, cap.today(connection))
+
+    known, found, pools, counts = installation.database.run(read)
+    by_reason: dict[str, list[Project]] = {}
+    for project in known:
+        if reasons := pools.outside_cap(found[project.name].resolved.policy):
+            by_reason.setdefault("; ".join(reasons), []).append(project)
+    for reason, concerned in by_reason.items():
+        names = [each.name for each in concerned]
+        runs = sum(counts.get(name, 0) for name in names)
+        listed = f"{', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
+        detail = f"{runs} paid {'run' if runs == 1 else 'runs'} of today took no unit in project {listed}: {reason}"
+        if any("paid_daily_cap_covers" not in each.policy for each in concerned):
+            detail += "; it was made before that key existed and keeps the rule of then"
+        fix = f"run: vibey project set {names[0]} paid_daily_cap_covers=all"
+        if names[0] == projects.DEFAULT_PROJECT:
+            fix = 'set paid_daily_cap_covers = "all" under [engines] in vibey.toml, then run: vibey apply'
+        yield Check("cap", State.WARN, detail, fix)
 
 
 def _database(installation: Installation) -> Check:

@@ -134,13 +134,21 @@ def _row(outlook: Outlook, decision: Assign) -> dict[str, Any]:
     return row
 
 
+# The event that records why paid work was justified, by the ground a run was granted on. Each may be a unit of the cap.
+PAID_EVENTS = {
+    Why.ASSIGN: Event.PAID_ASSIGNMENT_SELECTED,
+    Why.OVERFLOW: Event.ENGINE_OVERFLOW_SELECTED,
+    Why.FALLBACK: Event.PAID_FALLBACK_SELECTED,
+}
+
+
 def _notes(outlook: Outlook, decision: Assign) -> list[dict[str, Any]]:
     """The further events of an assignment: its ground for paid work, and an exclusion that was waived."""
     notes: list[dict[str, Any]] = []
     attempt = {"attempt": decision.request.attempt}
     if decision.grounds is not None:
-        kind = Event.ENGINE_OVERFLOW_SELECTED if decision.why is Why.OVERFLOW else Event.PAID_FALLBACK_SELECTED
-        notes.append({"kind": kind.value, "unit": decision.counted, "data": _paid(outlook, decision) | attempt})
+        kind = PAID_EVENTS[decision.why].value
+        notes.append({"kind": kind, "unit": decision.counted, "data": _paid(outlook, decision) | attempt})
     if decision.waived:
         back = decision.engine.name in decision.request.requirement.handed_off
         data = attempt | {"reason": "handoff" if back else "effort"}

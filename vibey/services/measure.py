@@ -5,6 +5,9 @@ record its measurement, and only if the latest one is still the one this began f
 one event is recorded; the others' work was in vain, and theirs is the same answer.
 
 A measurement that cannot be taken or recorded is logged, and the project stays in singleton.
+
+Only demand for local engines is judged, so what the cap covers has no part in it: a paid run that took a unit in a pool
+without a local engine never wanted one.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from vibey.domain.offer import Mode
 from vibey.services import modes
 from vibey.services.demand import window
 from vibey.services.modes import HOUR_MS
+from vibey.services.purse import outside_cap, purses
 from vibey.services.wording import instant
 from vibey.settings.facts import judge_of
 from vibey.store import measurements, projects, views
@@ -100,6 +104,7 @@ def mode_in(
     now: datetime = views.NOW.scalar(connection)
     projects.named(connection, project)
     standing = modes.standings(connection, [project], environ)[project]
+    purse = purses(connection, installation, [project], environ)[project]
     return {
         "as_of": instant(now),
         "project": project,
@@ -107,6 +112,7 @@ def mode_in(
         **_told(connection, installation, standing, now),
         "measured_at": instant(standing.at),
         "evidence": standing.recorded.evidence if standing.recorded is not None else None,
+        **outside_cap(connection, project, purse),
     }
 
 

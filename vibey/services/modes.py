@@ -6,7 +6,7 @@ is missing, unreadable or not current leaves singleton in force and marks the pr
 before it is used. Where measuring has just failed in this process the mark is withheld for a while, so that a failure
 that lasts costs jobs a mode, never their turn.
 
-Rules that cannot be read are no licence to spend: then nothing paid is overflowed to, and none stands in for local.
+Rules that cannot be read are no licence to spend: then nothing paid runs at all.
 
 Resolving is part of every routing pass: one query for all its projects; what the texts in it mean is remembered.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from vibey import __version__
 from vibey.domain.errors import SettingsError
 from vibey.domain.measure import Judge, fingerprint, is_current
-from vibey.domain.offer import Fallback, Mode, Policy
+from vibey.domain.offer import Covers, Fallback, Mode, Policy
 from vibey.settings import ProjectPolicy
 from vibey.settings.facts import judge_of, policy_of
 from vibey.settings.source import OVERLAID, policy_variable
@@ -127,7 +127,7 @@ def resolved(installation: Installation, standing: Standing) -> Resolved:
     policy, scope = standing.policy, installation.settings.engines.paid_daily_cap_scope
     poll_ms = installation.timing.poll_ms
     if policy is None:
-        closed = Policy(Mode.SINGLETON, poll_ms=poll_ms, cap=0, fallback=Fallback.NEVER)
+        closed = Policy(Mode.SINGLETON, poll_ms=poll_ms, cap=0, fallback=Fallback.NEVER, covers=Covers.ALL)
         return Resolved(closed, FALLBACK, standing.problem, stale=False, scope=scope)
     mode, source, reason, stale = _chosen(installation, standing, policy)
     weight = installation.settings.engines.fair_weights.get(standing.project, 1)
@@ -200,7 +200,7 @@ def _policy(
     except (SettingsError, AttributeError) as error:
         # AttributeError: JSON, but no object
         problem = " ".join(str(error).split())
-        log.error("project %s: %s; it stays in singleton, without paid exceptions", project, problem)  # noqa: TRY400
+        log.error("project %s: %s; it stays in singleton, and nothing paid runs", project, problem)  # noqa: TRY400
         return None, None, problem
     return policy, judge_of(policy), ""
 

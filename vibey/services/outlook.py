@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
+    from vibey.domain.assessment import Survey
     from vibey.domain.offer import Policy
     from vibey.domain.requirement import Requirement
     from vibey.services.installation import Installation
@@ -33,7 +34,7 @@ class Outlook:
     """What a pass decides on; `resolved` and `used` come with the policies, `day` only if a unit could be taken.
 
     `shared_cap` is the installation's cap where all projects draw on that one. `age_ms` is None unless projects take
-    turns.
+    turns. `surveys` keeps each assessment of the pool's engines, which holds for the whole pass.
     """
 
     world: World
@@ -43,6 +44,7 @@ class Outlook:
     shared_cap: int | None = None
     now_ms: int = 0
     age_ms: int | None = None
+    surveys: dict[Requirement, Survey] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def open(cls, connection: Connection, installation: Installation, trees: Trees, *, wait: bool) -> Outlook | None:
@@ -94,11 +96,21 @@ class Outlook:
         )
         return cls(world, now_ms=found.now_ms)
 
-    def with_rules(self, connection: Connection, installation: Installation, resolved: dict[str, Resolved]) -> Outlook:
-        """The outlook with the rules of the groups' projects, and what their caps have left, counted under lock."""
+    def with_rules(
+        self,
+        connection: Connection,
+        installation: Installation,
+        resolved: dict[str, Resolved],
+        requirements: Iterable[Requirement],
+    ) -> Outlook:
+        """The outlook with the rules of the groups' projects, and what their caps have left, counted under lock.
+
+        Only those projects' rows are locked of whose `requirements` one could take a unit of the cap now.
+        """
         projects = list(resolved)
-        spenders = [name for name in projects if resolved[name].policy.may_spend]
         policies = {name: resolved[name].policy for name in projects}
+        spending = {asked.project for asked in requirements if self._may_take_unit(asked, policies[asked.project])}
+        spenders = [name for name in projects if name in spending]
         world = replace(self.world, policies=policies)
         if not spenders:
             return replace(self, world=world, resolved=resolved)
@@ -113,7 +125,18 @@ class Outlook:
             left = {SHARED_PURSE: max(0, shared_cap - sum(used.values()))}
             purses = dict.fromkeys(projects, SHARED_PURSE)
         world = replace(world, caps=left, purses=purses)
-        return Outlook(world, resolved, used, day, shared_cap, self.now_ms)
+        return replace(self, world=world, resolved=resolved, used=used, day=day, shared_cap=shared_cap)
+
+    def _may_take_unit(self, asked: Requirement, policy: Policy) -> bool:
+        return policy.may_spend and policy.may_take_unit(self._survey(asked))
+
+    def _survey(self, asked: Requirement) -> Survey:
+        """The assessment of the pool's engines; jobs of all projects that ask alike share one."""
+        alike = replace(asked, pool="", project="")
+        found = self.surveys.get(alike)
+        if found is None:
+            found = self.surveys[alike] = self.world.survey(asked)
+        return found
 
     def recalling(self, connection: Connection, sessions: Iterable[str | None]) -> Outlook:
         """The outlook with what is remembered of these sessions; None, the session of a job without one, is none."""
@@ -150,11 +173,11 @@ class Outlook:
         known: dict[tuple[object, ...], Prospect] = {}
         for asked in requirements:
             left = self.world.caps.get(self.world.purse(asked.project))
-            sets = (asked.capabilities, asked.excluded, asked.avoided, asked.handed_off, asked.pinned, asked.workspace)
-            alike = (asked.effort, *sets, self.policy(asked), left)
+            surveyed = self._survey(asked)
+            alike = (id(surveyed), self.policy(asked), left)
             found = known.get(alike)
             if found is None:
-                found = known[alike] = prospect(self.world.survey(asked), self.world, Request(0, 1, asked))
+                found = known[alike] = prospect(surveyed, self.world, Request(0, 1, asked))
             yield found
 
 

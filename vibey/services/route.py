@@ -162,7 +162,8 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     stale = tuple(name for name, each in resolved.items() if each.stale)
     if stale:
         return Passed(stale=stale)
-    outlook = outlook.with_rules(connection, installation, resolved)
+    asked = [group.requirement for group in groups]
+    outlook = outlook.with_rules(connection, installation, resolved, asked)
     prospects = _prospects(outlook, groups)
     again = _hold(connection, pool, outlook, prospects, groups)
     waiting = _waiting(prospects, groups)

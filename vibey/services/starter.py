@@ -11,6 +11,8 @@ import json
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import Refused
+from vibey.services.discovery import paid_access
+from vibey.services.display import many
 from vibey.settings import load
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ HEAD = """\
 
 [engines]
 mode = "auto"
-paid_daily_cap = 10        # paid overflows per UTC day
-paid_fallback = "count"    # paid work without any local engine takes a unit of that cap, too
+# Found here: {found}.
+paid_daily_cap = {cap}{pad}         # paid runs per UTC day; a retry is a run of its own and takes a unit, too
+paid_daily_cap_covers = "all"    # every paid run takes a unit; without one left jobs wait until midnight UTC
 
 # How many jobs an engine runs at once: 1 on a local engine, 2 on a paid one, unless this says otherwise.
 # [engines.slots]
@@ -45,6 +48,9 @@ NONE_FOUND = """
 # tier = "local"           # local: your own hardware; paid: a subscription or a metered API
 # argv = ["my-agent", "--stdin"]
 """
+# A key is billed by the job, a subscription is not.
+CAP_WITH_KEYS = 10
+CAP_WITH_SUBSCRIPTIONS = 50
 PRICES = "# It names no cost: price_in and price_out, in dollars per million tokens, would make one of its tokens."
 _OTHERS_SHOWN = 5
 _NO_MODEL = {
@@ -82,10 +88,24 @@ def _taken(path: Path) -> Refused:
 
 def compose(found: Sequence[Found]) -> str:
     """The text of a starter file; what cannot be used as it was found stands in it as a comment, with what it needs."""
+    cap = str(paid_daily_cap(found))
+    head = HEAD.format(found=paid_access_words(found), cap=cap, pad=" " * (len("100") - len(cap)))
     blocks = [_block(engine) for engine in found]
     if not any(engine.is_usable for engine in found):
         blocks.append(NONE_FOUND)
-    return HEAD + "".join(blocks)
+    return head + "".join(blocks)
+
+
+def paid_daily_cap(found: Sequence[Found]) -> int:
+    """The cap a starter file sets: a higher one where there are subscriptions only."""
+    keys, subscriptions = paid_access(found)
+    return CAP_WITH_SUBSCRIPTIONS if subscriptions and not keys else CAP_WITH_KEYS
+
+
+def paid_access_words(found: Sequence[Found]) -> str:
+    """How many API keys and subscriptions were found."""
+    keys, subscriptions = paid_access(found)
+    return f"{many(keys, 'API key')} and {many(subscriptions, 'subscription')}"
 
 
 def what_it_needs(engine: Found) -> str:

@@ -111,7 +111,7 @@ def _because(question: Question, answer: Assign, found: View) -> str:
     if answer.engine.tier is Tier.LOCAL:
         return "a local engine that may serve it had a free slot"
     others = "no local engine is in its pool" if not question.surveyed.has_local else "paid engines were offered"
-    return f"{others}, and a paid one had a free slot"
+    return f"{others}, and a paid one had a free slot{f'; {left}' if answer.counted else ''}"
 
 
 def _nodes(answer: Assign, pool: Pool) -> Iterator[Pool]:

@@ -15,7 +15,7 @@ from vibey.domain.settlement import JobState
 from vibey.services import apply, prune, view_rows
 from vibey.services.absence import absent
 from vibey.services.pools import MAIN, Trees
-from vibey.services.purse import purses
+from vibey.services.purse import outside_cap, purses
 from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
 from vibey.settings.source import OVERLAID, policy_variable
@@ -39,6 +39,7 @@ DISPATCH_EVENTS = (
     Event.ENGINE_OVERFLOW_SELECTED.value,
     Event.ENGINE_OVERFLOW_RELEASED.value,
     Event.PAID_FALLBACK_SELECTED.value,
+    Event.PAID_ASSIGNMENT_SELECTED.value,
     Event.ENGINE_DISPATCH_MEASURED.value,
 )
 KINDS = tuple(event.value for event in Event)
@@ -164,6 +165,7 @@ def status_in(
         **view_rows.mode(purse.resolved),
         **counts_in(connection),
         "cap": purse.to_json(),
+        **outside_cap(connection, project, purse),
         "engines": _engines(connection, installation, _layers(connection, installation)),
         "workers": _workers(connection, installation),
         **configuration_in(connection, installation),

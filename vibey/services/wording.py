@@ -18,7 +18,7 @@ NOT_LOOKED_AT = "not looked at yet"
 IN_TURN = "in turn: jobs before it take what comes free"
 WAITS: dict[str, str] = {
     HELD: "held: every local slot it may use is in use, and overflow could follow",
-    WaitReason.CAP_SPENT: "no local engine may serve it now, and the day's paid cap is spent",
+    WaitReason.CAP_SPENT: "only paid engines may serve it now, and the day's paid cap is spent",
     WaitReason.NO_ELIGIBLE_ENGINE: "no engine may serve it now: see vibey engines",
     WaitReason.SLOTS_FULL: "every engine that may serve it is full",
     WaitReason.POOL_TIER_FULL: 'a better pool tier is full, and its pool waits for it (when_full = "wait")',
@@ -72,7 +72,7 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     if reason == HELD:
         return _held(job, purse)
     if reason == WaitReason.CAP_SPENT:
-        return f"no local engine may serve it now, and {_spent(purse)}"
+        return f"only paid engines may serve it now, and {_spent(purse)}"
     capped = purse.resolved.policy.mode is Mode.HYBRID and not purse.remaining
     if reason == WaitReason.SLOTS_FULL and capped and purse.concerns(requirement_of(job)):
         return f"{known}, and {_spent(purse)}"

@@ -9,7 +9,7 @@ from vibey.domain.call import ROUTED_ONLY, ROUTED_TASKS
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Tier
 from vibey.domain.measure import MILLION, Judge
-from vibey.domain.offer import Fallback, Mode, Policy
+from vibey.domain.offer import Covers, Fallback, Mode, Policy
 from vibey.domain.pool import Member, Pool, Select, default_pool
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def policy_of(keys: PolicyKeys, mode: Mode, poll_ms: int, weight: int = 1) -> Po
         cap=keys.paid_daily_cap,
         fallback=Fallback(keys.paid_fallback),
         weight=weight,
+        covers=Covers(keys.paid_daily_cap_covers),
     )
 
 

@@ -39,6 +39,7 @@ from vibey.settings.values import (
 Mode = Literal["singleton", "hybrid", "auto"]
 PaidFallback = Literal["allow", "count", "never"]
 CapScope = Literal["project", "installation"]
+CapCovers = Literal["exceptions", "all"]
 Tier = Literal["local", "paid"]
 Effort = Literal["trivial", "low", "standard", "high", "max", "ultra"]
 Select = Literal["ordered", "weighted", "tiered"]
@@ -143,12 +144,13 @@ class PolicyKeys(Table):
             Whole(
                 0,
                 LARGEST_COUNT,
-                "a whole number of paid overflows per UTC day",
+                "a whole number of paid runs per UTC day",
                 "0 means none, and there is no uncapped value",
             )
         ),
     ] = 10
-    paid_fallback: Annotated[PaidFallback, PlainValidator(OneOf(get_args(PaidFallback)))] = "allow"
+    paid_daily_cap_covers: Annotated[CapCovers, PlainValidator(OneOf(get_args(CapCovers)))] = "exceptions"
+    paid_fallback: Annotated[PaidFallback, PlainValidator(OneOf(get_args(PaidFallback)))] = "count"
     auto_window_hours: Hours = 168
     auto_min_sessions: Annotated[int, PlainValidator(Whole(1, 1_000_000, "a whole number of sessions"))] = 20
     auto_min_contention: Annotated[Decimal, PlainValidator(Amount("the whole", high=1))] = Decimal("0.25")

@@ -7,6 +7,7 @@ laid over it where it is used, never stored in it.
 from __future__ import annotations
 
 from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from vibey.settings.settings import Settings
 
 
+# What a key means in a policy that was stored before the key existed, or before its default was another.
+MEANT_BEFORE: Mapping[str, object] = MappingProxyType({"paid_fallback": "allow", "paid_daily_cap_covers": "exceptions"})
+
+
 class ProjectPolicy(PolicyKeys):
-    """Mode, overflow threshold, cap, fallback rule and measurement keys of one project."""
+    """Mode, overflow threshold, cap and what it covers, fallback rule and measurement keys of one project."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -34,12 +39,14 @@ class ProjectPolicy(PolicyKeys):
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> Self:
-        """The policy `to_json` wrote; keys of a later version are ignored, missing ones take their default.
+        """The policy `to_json` wrote; keys of a later version are ignored.
+
+        A missing key means what it did when policies were stored without it: `MEANT_BEFORE`, else its default.
 
         Raises `SettingsError` for a key this version knows with a value it refuses.
         """
         known = {key: value for key, value in stored.items() if key in cls.model_fields}
-        return cls._checked(known, "stored project policy", {})
+        return cls._checked({**MEANT_BEFORE, **known}, "stored project policy", {})
 
     def to_json(self) -> dict[str, object]:
         """The policy as a JSON object."""

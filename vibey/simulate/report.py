@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.engine import Tier
 from vibey.domain.rotation import UNIT
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ class Moment:
 
 @dataclass(slots=True)
 class Report:
-    """Sums over a simulation. Durations are milliseconds; `expected` is in units of 10^-12 of a pick."""
+    """Sums over a simulation. Durations are milliseconds; `expected` is in units of 10^-12 of a pick.
+
+    `outside_cap` counts the paid runs that took no unit, but for those that were refused before they did any work.
+    """
 
     fleet: Fleet
     rules: Rules
@@ -46,6 +50,7 @@ class Report:
     waits_ms: array[int] = field(default_factory=lambda: array("q"))
     moments: list[Moment] = field(default_factory=list)
     decisions: int = 0
+    outside_cap: int = 0
     begun_ms: int | None = None
     last_ms: int = 0
     now_ms: int = 0
@@ -71,6 +76,7 @@ class Report:
         """Count a grant."""
         self.picks[decision.engine.name] += 1
         self.outcomes[decision.outcome] += 1
+        self.outside_cap += decision.engine.tier is Tier.PAID and not decision.counted
         self.waits_ms.append(waited_ms)
         for step in decision.selection.steps:
             for member, share in zip(step.members, step.shares, strict=True):
@@ -117,7 +123,12 @@ class Report:
             },
             "overflows": self.outcomes["overflow"],
             "fallbacks": self.outcomes["fallback"],
-            "cap": {"limit": self.rules.cap, "used": sum(day["used"] for day in days), "days": days},
+            "cap": {
+                "limit": self.rules.cap,
+                "used": sum(day["used"] for day in days),
+                "outside": self.outside_cap,
+                "days": days,
+            },
             "makespan": (self.last_ms - (self.begun_ms or 0)) / 1000,
         }
 

@@ -206,6 +206,8 @@ class Simulation:
             self._rules.history.append(self._attempt(run))
         if settled.release and run.unit is not None:
             self._rules.release(run.unit)
+        elif settled.release and run.tier is Tier.PAID:
+            self.report.outside_cap -= 1
         self.report.ended(run.engine, now - run.begun_ms)
         self._move(job, settled)
 

@@ -22,6 +22,7 @@ KEYS = {
     "mode": "mode",
     "cap": "paid_daily_cap",
     "cap_scope": "paid_daily_cap_scope",
+    "cap_covers": "paid_daily_cap_covers",
     "fallback": "paid_fallback",
     "overflow_after": "overflow_after_seconds",
     "max_attempts": "max_attempts",

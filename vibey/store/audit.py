@@ -15,7 +15,7 @@ from vibey.store.statement import Statement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
     from vibey.store.checks import Check
 
@@ -41,25 +41,28 @@ COUNTS = Statement(
               count(*)::bigint as events,
               count(*) filter (where utc_day is not null and kind <> 'EngineOverflowReleased')::bigint as units,
               count(*) filter (where kind = 'EngineOverflowSelected')::bigint as overflows,
-              count(*) filter (where kind = 'PaidFallbackSelected')::bigint as fallbacks
+              count(*) filter (where kind = 'PaidFallbackSelected')::bigint as fallbacks,
+              count(*) filter (where kind = 'PaidAssignmentSelected')::bigint as counted_assignments
        from ledger""",
 )
 
 REPLAYED_PASSES = Statement(
     "audit-replayed-passes",
     "the passes of the latest decisions, and of all ages those that gave a job to a paid engine though a local one was "
-    "configured",
+    "configured, or where the cap covers all paid runs",
     """select pass_id from (select pass_id from decisions order by id desc limit %(latest)s) recent
        union
        select d.pass_id from decisions d join passes p on p.id = d.pass_id
-       where d.tier = 'paid' and (d.outcome <> 'assign' or p.world -> 'engines' @> '[{"tier": "local"}]')
+       where d.tier = 'paid' and (d.outcome <> 'assign' or p.world -> 'engines' @> '[{"tier": "local"}]'
+                                  or p.world @? '$.policies.*.covers')
        order by 1""",
 )
-LOCAL_SLOTS = Statement(
-    "audit-local-slots",
-    "what the events of some jobs' paid exceptions say of local slots",
-    """select run_id, data -> 'local_slots' as told from ledger
-       where job_id = any(%(jobs)s) and kind in ('EngineOverflowSelected', 'PaidFallbackSelected')""",
+PAID_EVENTS = Statement(
+    "audit-paid-events",
+    "what the events of some jobs' paid runs say of local slots, and whether they are units of the cap",
+    """select run_id, data -> 'local_slots' as local_slots, utc_day is not null as is_unit from ledger
+       where job_id = any(%(jobs)s)
+         and kind in ('EngineOverflowSelected', 'PaidFallbackSelected', 'PaidAssignmentSelected')""",
 )
 
 
@@ -85,6 +88,6 @@ def replayed_passes(connection: Connection) -> list[int]:
     return [row.pass_id for row in REPLAYED_PASSES.all(connection, latest=REPLAYED)]
 
 
-def local_slots(connection: Connection, jobs: Sequence[int]) -> dict[int, Any]:
-    """By run, what the event of its paid exception says of local slots."""
-    return {row.run_id: row.told for row in LOCAL_SLOTS.all(connection, jobs=list(jobs))} if jobs else {}
+def paid_events(connection: Connection, jobs: Sequence[int]) -> dict[int, Row[Any]]:
+    """By run, the event that justifies it: its `local_slots`, and whether it `is_unit`."""
+    return {row.run_id: row for row in PAID_EVENTS.all(connection, jobs=list(jobs))} if jobs else {}

@@ -1,9 +1,10 @@
 """The cap: how many units of paid work a UTC day still allows, counted from the ledger and nothing else.
 
-Who is authoritative: the ledger. A unit is an event that carries a `utc_day`: an overflow, or a fallback
-where the policy counts them. It belongs to one run, and is given back by one `EngineOverflowReleased` of
-the same run and day, only when that run provably did no work. The count of a day is the units of that day
-less those given back; no counter exists that could drift from it.
+Who is authoritative: the ledger. A unit is an event that carries a `utc_day`: an overflow, a fallback where
+the policy counts them, or, where the cap covers all paid runs, a plain assignment. It belongs to one run, and
+is given back by one `EngineOverflowReleased` of the same run and day, only when that run provably did no
+work. The count of a day is the units of that day less those given back; no counter exists that could drift
+from it.
 
 Exactness. Units are taken only by routing, which holds the project's row (for scope `installation` the
 installation's row) from before it counts until it commits, so two routers cannot both take the last one,
@@ -66,6 +67,22 @@ UNITS = Statement(
          and (%(before)s::bigint is null or l.id < %(before)s)
        order by l.id desc limit %(limit)s""",
 )
+# What is left out are the runs that would have given a unit back: see `Failure.did_no_work`.
+OUTSIDE = Statement(
+    "cap-outside",
+    "paid runs granted on a day that took no unit, by project; those that provably did no work are left out",
+    """select p.name, count(*) as runs
+       from decisions d join runs r on r.id = d.run_id
+       join jobs j on j.id = r.job_id join projects p on p.id = j.project_id
+       where d.tier = 'paid' and not r.counted
+         and d.pass_id >= (select id from passes where at >= (%(day)s::date)::timestamp at time zone 'utc'
+                           order by at limit 1)
+         and r.state <> 'withdrawn'
+         and not coalesce(r.failure_class = 'capacity' and coalesce(r.tokens_in, 0) = 0
+                          and coalesce(r.tokens_out, 0) = 0 and coalesce(r.cost_usd, 0) = 0, false)
+         and (%(names)s::text[] is null or p.name = any(%(names)s))
+       group by p.name""",
+)
 
 
 def today(connection: Connection) -> date:
@@ -89,6 +106,12 @@ def used(connection: Connection, day: date, names: Sequence[str] | None = None) 
     """Units used on a day by project, those with none left out; of some projects, or of all."""
     rows = USED.all(connection, day=day, names=None if names is None else list(names))
     return {row.name: row.used for row in rows}
+
+
+def outside(connection: Connection, day: date, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Paid runs of a day that took no unit of the cap, by project, those with none left out; of some, or of all."""
+    rows = OUTSIDE.all(connection, day=day, names=None if names is None else list(names))
+    return {row.name: row.runs for row in rows}
 
 
 def units(

@@ -138,13 +138,14 @@ RETURNS = Statement(
 )
 EXCEPTIONS = Statement(
     "audit-exceptions",
-    "paid exceptions without their one event, or without the decision that could be replayed",
+    "paid exceptions and counted assignments without their one event, or the decision that could be replayed",
     """select r.id as run, r.why, count(distinct l.id) as events, count(distinct d.id) as decisions
        from runs r
        left join ledger l on l.job_id = r.job_id and l.run_id = r.id
-         and l.kind = case r.why when 'overflow' then 'EngineOverflowSelected' else 'PaidFallbackSelected' end
+         and l.kind = case r.why when 'overflow' then 'EngineOverflowSelected'
+                                 when 'fallback' then 'PaidFallbackSelected' else 'PaidAssignmentSelected' end
        left join decisions d on d.run_id = r.id and d.outcome = r.why and d.engine = r.engine
-       where r.why <> 'assign' group by r.id having count(distinct l.id) <> 1 or count(distinct d.id) <> 1
+       where r.why <> 'assign' or r.counted group by r.id having count(distinct l.id) <> 1 or count(distinct d.id) <> 1
        order by r.id limit %(limit)s""",
 )
 ENDS = Statement(

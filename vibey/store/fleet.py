@@ -75,6 +75,11 @@ PAID = Statement(
     "paid engines in use, with their capabilities",
     "select name, capabilities from engines where configured and enabled and tier = 'paid' order by name",
 )
+TIERS = Statement(
+    "fleet-tiers",
+    "tiers of configured engines, and whether each is enabled",
+    "select name, tier, enabled from engines where configured order by ordinal, name",
+)
 ENGINE_NAMES = Statement(
     "fleet-engine-names",
     "names of configured engines",
@@ -224,6 +229,11 @@ def configured(connection: Connection) -> Sequence[Row[Any]]:
 def paid_engines(connection: Connection) -> dict[str, frozenset[str]]:
     """Paid engines that are in use, with their capabilities."""
     return {row.name: frozenset(row.capabilities) for row in PAID.all(connection)}
+
+
+def tiers(connection: Connection) -> Sequence[Row[Any]]:
+    """Configured engines in declared order: `name`, `tier`, `enabled`."""
+    return TIERS.all(connection)
 
 
 def workers(connection: Connection) -> list[Row[Any]]:

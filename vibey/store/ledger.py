@@ -30,6 +30,7 @@ class Event(StrEnum):
     ENGINE_OVERFLOW_SELECTED = "EngineOverflowSelected"
     ENGINE_OVERFLOW_RELEASED = "EngineOverflowReleased"
     PAID_FALLBACK_SELECTED = "PaidFallbackSelected"
+    PAID_ASSIGNMENT_SELECTED = "PaidAssignmentSelected"
     ENGINE_DISPATCH_MEASURED = "EngineDispatchMeasured"
     CIRCUIT_CHANGED = "CircuitChanged"
     ENGINE_CHANGED = "EngineChanged"

@@ -335,6 +335,8 @@ Index(
 )
 # serves: the decisions of one pass in order, for replay
 Index("decisions_pass", decisions.c.pass_id, decisions.c.ordinal)
+# serves: the paid runs of a day
+Index("decisions_paid", decisions.c.pass_id, postgresql_where=text("tier = 'paid'"))
 
 # Why the queued jobs of one group are not running; written only when it changes.
 group_states = Table(

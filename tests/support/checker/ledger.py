@@ -35,6 +35,7 @@ BESIDE = (
     "EngineOverflowSelected",
     "EngineOverflowReleased",
     "PaidFallbackSelected",
+    "PaidAssignmentSelected",
     "ExclusionWaived",
 )
 ATTACKS = (

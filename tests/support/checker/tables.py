@@ -63,7 +63,7 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
             "a run has not exactly the unit it should",
             """select r.id, r.why, r.counted, count(l.id) from runs r
                left join ledger l on l.run_id = r.id and l.utc_day is not null
-                 and l.kind in ('EngineOverflowSelected', 'PaidFallbackSelected')
+                 and l.kind in ('EngineOverflowSelected', 'PaidFallbackSelected', 'PaidAssignmentSelected')
                group by r.id
                having count(l.id) <> r.counted::int or (r.why = 'overflow' and not r.counted)""",
         ),
@@ -72,6 +72,12 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
             """select r.id, r.why from runs r join jobs j on j.id = r.job_id
                join projects p on p.id = j.project_id
                where r.why = 'fallback' and not r.counted and p.policy ->> 'paid_fallback' = 'count'""",
+        ),
+        (
+            "paid work took no unit of a cap that covers all of it",
+            """select r.id, r.engine, r.why from runs r join jobs j on j.id = r.job_id
+               join projects p on p.id = j.project_id join engines e on e.name = r.engine
+               where e.tier = 'paid' and not r.counted and p.policy ->> 'paid_daily_cap_covers' = 'all'""",
         ),
         (
             "a unit was given back by a run that may have worked, or twice",
@@ -148,7 +154,7 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
             "a unit was given back to another day than it was taken from",
             """select b.run_id, b.utc_day, u.utc_day from ledger b
                left join ledger u on u.run_id = b.run_id and u.utc_day is not null
-                 and u.kind in ('EngineOverflowSelected', 'PaidFallbackSelected')
+                 and u.kind in ('EngineOverflowSelected', 'PaidFallbackSelected', 'PaidAssignmentSelected')
                where b.kind = 'EngineOverflowReleased'
                  and (b.utc_day, b.project_id) is distinct from (u.utc_day, u.project_id)""",
         ),
