@@ -75,6 +75,7 @@ def test_a_pool_without_local_engines_stops_at_the_cap(open_bench: Callable[...,
     waiting = explain(bench.installation, jobs[-1])["waiting"]
     assert (waiting["outcome"], waiting["why"]) == ("wait", "cap_spent")
     assert (waiting["earliest"]["by"], waiting["earliest"]["at"][11:]) == ("midnight", "00:00:00.000Z")
+    assert waiting["earliest"]["words"] == "when the day's paid cap begins anew, on p"
     assert "paid cap of 5" in views.job(bench.installation, jobs[-1])["reason"]
     because = explain(bench.installation, jobs[4])["runs"][0]["grounds"]["because"]
     assert (

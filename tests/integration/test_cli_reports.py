@@ -185,6 +185,18 @@ def test_a_hybrid_day_in_words(vibey: CommandLine) -> None:
         assert words in vibey("job", jobs[-1], "--json").json["reason"]
 
 
+def test_enqueue_says_that_a_spent_cap_is_waited_for(vibey: CommandLine) -> None:
+    """Of a job that only paid engines may run, beside local ones; not while a unit is left, nor of others."""
+    vibey("project", "set", "default", "paid_daily_cap=1")
+    paid_alone = ("enqueue", "{}", "--exclude", "near", "--exclude", "far")
+    assert vibey(*paid_alone).err == ""
+    vibey.route()
+    spent = vibey(*paid_alone)
+    assert (spent.code, spent.out.count("\n")) == (0, 1)
+    assert spent.err.startswith("it waits: only paid engines may serve it now, and the paid cap of 1 for")
+    assert vibey("enqueue", "{}").err == ""
+
+
 def test_cost_by_day_project_and_engine(vibey: CommandLine) -> None:
     """Runs, tokens, dollars and units stand under the UTC day of their grant, today first, with each day's sum."""
     vibey.set_default(mode="hybrid", overflow_after_seconds=0)

@@ -96,10 +96,13 @@ def _order(text: str | None, values: Mapping[str, Any]) -> Order:
 
 def _one(installation: Installation, order: Order, *, as_json: bool, wait: bool) -> int:
     from vibey.services.enqueue import place
+    from vibey.services.explain import spent_cap
 
     placed = place(installation, [order])[0]
     if not as_json:
         click.echo(f"job {placed.job_id}" + ("" if placed.created else " (known by its key already)"))
+        if spent := spent_cap(installation, placed.job_id):
+            output.note(f"it waits: {spent}")
     answer = {"job_id": placed.job_id, "created": placed.created}
     code = 0
     if wait:

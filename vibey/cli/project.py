@@ -25,11 +25,15 @@ def list_(*, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
         return
-    columns = (Column("PROJECT", wide=True), Column("MODE"), Column("CAP", right=True), Column("PAID FALLBACK"))
-    rows = [
-        (each["project"], *(each["effective"][key] for key in ("mode", "paid_daily_cap", "paid_fallback")))
-        for each in found["projects"]
-    ]
+    shown = ("mode", "paid_daily_cap", "paid_daily_cap_covers", "paid_fallback")
+    columns = (
+        Column("PROJECT", wide=True),
+        Column("MODE"),
+        Column("CAP", right=True),
+        Column("COVERS"),
+        Column("PAID FALLBACK"),
+    )
+    rows = [(each["project"], *(each["effective"][key] for key in shown)) for each in found["projects"]]
     output.console().print(output.table(columns, rows))
 
 

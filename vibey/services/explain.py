@@ -31,6 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.decide import Assign, Wait, decide
+from vibey.domain.offer import WaitReason
 from vibey.domain.settlement import JobState
 from vibey.services import starts, telling
 from vibey.services.absence import absent
@@ -38,7 +39,7 @@ from vibey.services.outlook import Outlook
 from vibey.services.pools import Trees
 from vibey.services.purse import purses
 from vibey.services.replay import Question, replayed
-from vibey.services.wording import HELD, engine_detail, instant, reason_in_words, reason_of
+from vibey.services.wording import HELD, cap_spent, engine_detail, instant, reason_in_words, reason_of
 from vibey.store import audit, decisions, engines, views
 
 if TYPE_CHECKING:
@@ -87,6 +88,33 @@ def explained_in(connection: Connection, installation: Installation, job_id: int
     }
 
 
+def spent_cap(installation: Installation, job_id: int) -> str | None:
+    """Why a queued job waits for the next day's cap, as the router would find it now; None if it does not."""
+
+    def read(connection: Connection) -> str | None:
+        audit.SNAPSHOT.run(connection)
+        job = views.JOB.first(connection, id=job_id)
+        if job is None or job.state != JobState.QUEUED or job.not_before is not None:
+            return None
+        purse = purses(connection, installation, [job.project])[job.project]
+        if purse.remaining:
+            return None
+        question = _question(connection, installation, job, purse)
+        answer = decide(question.request, question.world, question.surveyed)
+        is_spent = isinstance(answer, Wait) and answer.reason is WaitReason.CAP_SPENT
+        return cap_spent(purse) if is_spent else None
+
+    return installation.database.run(read)
+
+
+def _question(connection: Connection, installation: Installation, job: Row[Any], purse: Purse) -> Question:
+    """What the router would be asked about a queued job now."""
+    asked = starts.asked(job)
+    outlook = Outlook.glance(connection, installation, Trees.load(connection, job.pool), {job.project: purse})
+    outlook = outlook.recalling(connection, [asked.session])
+    return Question(asked, outlook.world, outlook.world.survey(asked.requirement))
+
+
 def _runs(connection: Connection, job_id: int, made: list[Row[Any]]) -> list[View]:
     wanted = {row.id for row in made}
     ids = [row.pass_id for row in decisions.OF_RUNS.all(connection, job=job_id, runs=list(wanted))]
@@ -127,12 +155,10 @@ def _run(row: Row[Any], found: Replayed | None) -> View:
 
 
 def _waiting(connection: Connection, installation: Installation, job: Row[Any], purse: Purse) -> View:
-    asked = starts.asked(job)
-    outlook = Outlook.glance(connection, installation, Trees.load(connection, job.pool), {job.project: purse})
-    outlook = outlook.recalling(connection, [asked.session])
-    question = Question(asked, outlook.world, outlook.world.survey(asked.requirement))
-    answer = decide(asked, outlook.world, question.surveyed)
-    known = starts.Known.of(connection, outlook.world, {job.project: purse})
+    question = _question(connection, installation, job, purse)
+    asked = question.request
+    answer = decide(asked, question.world, question.surveyed)
+    known = starts.Known.of(connection, question.world, {job.project: purse})
     return {
         "reason": job.group_reason,
         "since": instant(job.group_since),

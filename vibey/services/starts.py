@@ -34,6 +34,8 @@ BY = {
     forecast.BUSY_END: "when a busy server is asked again, on {engine}",
     forecast.MIDNIGHT: "when the day's paid cap begins anew, on {engine}, or once a slot is freed",
 }
+# Of a job that no local engine may serve: it waits for no slot.
+MIDNIGHT_ALONE = "when the day's paid cap begins anew, on {engine}"
 UNKNOWN_START = "no instant is known: a slot has to be freed, or something else has to change first"
 TOO_LATE = "its deadline comes before any start that is known"
 
@@ -82,13 +84,15 @@ class Known:
             not_before=job.not_before,
             held_at=job.held_at,
         )
-        return _told(forecast.earliest(request, self.world, coming), job.deadline_at)
+        needs_cap = not self.world.survey(request.requirement).local
+        return _told(forecast.earliest(request, self.world, coming), job.deadline_at, needs_cap=needs_cap)
 
 
-def _told(first: Earliest | None, deadline: datetime | None) -> View:
+def _told(first: Earliest | None, deadline: datetime | None, *, needs_cap: bool) -> View:
     if first is None:
         return {"at": None, "by": None, "engine": None, "words": UNKNOWN_START}
-    words = BY[first.by].format(engine=first.engine)
+    words = MIDNIGHT_ALONE if needs_cap and first.by == forecast.MIDNIGHT else BY[first.by]
+    words = words.format(engine=first.engine)
     if deadline is not None and first.at >= deadline:
         words = TOO_LATE
     return {"at": instant(first.at), "by": first.by, "engine": first.engine, "words": words}

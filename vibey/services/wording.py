@@ -72,7 +72,7 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     if reason == HELD:
         return _held(job, purse)
     if reason == WaitReason.CAP_SPENT:
-        return f"only paid engines may serve it now, and {_spent(purse)}"
+        return cap_spent(purse)
     capped = purse.resolved.policy.mode is Mode.HYBRID and not purse.remaining
     if reason == WaitReason.SLOTS_FULL and capped and purse.concerns(requirement_of(job)):
         return f"{known}, and {_spent(purse)}"
@@ -109,6 +109,11 @@ def _held(job: Row[Any], purse: Purse) -> str:
     possible = instant(job.held_at + patience)
     since = instant(job.held_at)
     return f"held since {since}: every local slot it may use is in use; overflow possible at {possible}; {left}"
+
+
+def cap_spent(purse: Purse) -> str:
+    """Why a job waits that only paid engines may serve now, where its project's cap is spent."""
+    return f"only paid engines may serve it now, and {_spent(purse)}"
 
 
 def _spent(purse: Purse) -> str:
