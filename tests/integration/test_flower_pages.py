@@ -131,6 +131,7 @@ def test_the_cap_page_shows_every_unit_with_its_evidence(site: Site) -> None:
     page = site.look("/cap")
     assert page.figure("cap-used") == "1"
     assert page.figure("cap-remaining") == "2"
+    assert int(page.figure("outside-cap")) == site.vibey("status", "--json").json["paid_outside_cap_today"] == 0
     assert f"/job/{jobs[3]}" in {urlsplit(link).path for link in page.links}
     assert "near 2 of 2 in use; far 1 of 1 in use; 2 of 3 left after it; mode hybrid (declared)" in page.text
     site.vibey("cancel", jobs[3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import Decimal
 
 import pytest
@@ -107,6 +107,15 @@ def test_each_part_of_a_requirement_makes_a_group_of_its_own() -> None:
         replace(plain, pinned=names, workspace=names),
     ]
     assert len({variant.key for variant in variants}) == len(variants)
+
+
+def test_an_assessment_is_shared_only_by_requirements_that_need_the_same() -> None:
+    """Every part of a requirement but its pool and project has its place among what it needs."""
+    asked = plain_request().requirement
+    assert asked.needs == replace(asked, pool="other", project="other").needs
+    for part in fields(asked):
+        if part.name not in {"pool", "project"}:
+            assert replace(asked, **{part.name: "changed"}).needs != asked.needs, part.name
 
 
 def test_usage_counts_each_run_without_changing_the_one_before() -> None:

@@ -50,6 +50,12 @@ class Requirement:
         return named if self.workspace is None else named | {"workspace": sorted(self.workspace)}
 
     @property
+    def needs(self) -> tuple[object, ...]:
+        """All that an assessment of engines depends on: jobs of different pools and projects may share one."""
+        engines = self.excluded, self.avoided, self.handed_off, self.pinned, self.workspace
+        return self.effort, self.capabilities, engines, self.affinity
+
+    @property
     def key(self) -> int:
         """The group's key: a signed 64-bit digest of all that decides which engines are eligible.
 

@@ -44,7 +44,7 @@ class Outlook:
     shared_cap: int | None = None
     now_ms: int = 0
     age_ms: int | None = None
-    surveys: dict[Requirement, Survey] = field(default_factory=dict, compare=False, repr=False)
+    surveys: dict[tuple[object, ...], Survey] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def open(cls, connection: Connection, installation: Installation, trees: Trees, *, wait: bool) -> Outlook | None:
@@ -132,10 +132,10 @@ class Outlook:
 
     def _survey(self, asked: Requirement) -> Survey:
         """The assessment of the pool's engines; jobs of all projects that ask alike share one."""
-        alike = replace(asked, pool="", project="")
-        found = self.surveys.get(alike)
+        needs = asked.needs
+        found = self.surveys.get(needs)
         if found is None:
-            found = self.surveys[alike] = self.world.survey(asked)
+            found = self.surveys[needs] = self.world.survey(asked)
         return found
 
     def recalling(self, connection: Connection, sessions: Iterable[str | None]) -> Outlook:
