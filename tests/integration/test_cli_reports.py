@@ -187,7 +187,7 @@ def test_a_hybrid_day_in_words(vibey: CommandLine) -> None:
 
 def test_enqueue_says_that_a_spent_cap_is_waited_for(vibey: CommandLine) -> None:
     """Of a job that only paid engines may run, beside local ones; not while a unit is left, nor of others."""
-    vibey("project", "set", "default", "paid_daily_cap=1")
+    vibey.set_default(paid_daily_cap=1)
     paid_alone = ("enqueue", "{}", "--exclude", "near", "--exclude", "far")
     assert vibey(*paid_alone).err == ""
     vibey.route()
