@@ -124,6 +124,29 @@ def test_a_cap_unit_comes_back_at_midnight() -> None:
     assert [(day["day"], day["used"]) for day in report.to_json()["cap"]["days"]] == [(0, 1), (1, 1)]
 
 
+PAID_ALONE = """
+[engines]
+paid_daily_cap = 1
+paid_daily_cap_covers = "{covers}"
+[engine.far]
+kind = "noop"
+"""
+
+
+def test_a_cap_that_covers_all_stops_a_fleet_without_local_engines() -> None:
+    """The second job waits for the new day; a cap of exceptions lets it run, and the report counts both runs."""
+    both = [job(3600, "a"), job(3601, "b")]
+    out, report = lines_of(settings_from(PAID_ALONE.format(covers="all")), *both)
+    assert [json.loads(line)["at"] for line in out if '"assign"' in line] == [3600, MIDNIGHT]
+    assert json.loads(out[1])["reason"] == "cap_spent"
+    cap = report.to_json()["cap"]
+    assert ([day["used"] for day in cap["days"]], cap["outside"]) == ([1, 1], 0)
+    out, report = lines_of(settings_from(PAID_ALONE.format(covers="exceptions")), *both)
+    assert [json.loads(line)["at"] for line in out] == [3600, 3601]
+    cap = report.to_json()["cap"]
+    assert (cap["used"], cap["outside"], cap["days"]) == (0, 2, [])
+
+
 def test_a_wait_is_told_again_only_when_its_reason_changes() -> None:
     """Between two and forty seconds nothing changes for the second job; then its engine goes."""
     told, report = played(
