@@ -63,14 +63,15 @@ class Shell:
         path = os.pathsep.join([str(folder), str(ROOT)])
         hostile = hostile_variables(broker) | {"HOSTILE_BUT_NAMED": folder.name}
         plain = {name: value for name, value in os.environ.items() if not name.startswith("VIBEY_")}
-        self.environment = {**plain, **hostile, "PYTHONPATH": path}
+        self.plain = {**plain, "PYTHONPATH": path}
+        self.environment = {**self.plain, **hostile}
 
-    def python(self, *arguments: str) -> str:
-        """Run Python in this shell; what it printed."""
+    def python(self, *arguments: str, plain: bool = False) -> str:
+        """Run Python in this shell, or in one without the other project's variables; what it printed."""
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
-            env=self.environment,
+            env=self.plain if plain else self.environment,
             capture_output=True,
             text=True,
             timeout=200,
@@ -111,7 +112,7 @@ def test_two_installations_stay_apart_in_a_hostile_shell(shells: list[Shell], fo
     for shell in shells:
         shell.vibey("up", "--detach")
         done = shell.vibey("enqueue", "{}", "--engine", "here", "--wait")
-        assert (done["state"], done["result"]) == ("succeeded", shell.folder.name)
+        assert (done["state"], done["result"]) == ("succeeded", {"value": shell.folder.name})
         with urlopen(f"http://127.0.0.1:{shell.port}/queue", timeout=60) as answer:
             assert answer.status == 200
         running = {each.name: each.pid for each in supervised.processes(shell.layout)}
@@ -120,7 +121,8 @@ def test_two_installations_stay_apart_in_a_hostile_shell(shells: list[Shell], fo
     client = redis.Redis.from_url(foreign)
     assert client.keys("*") == []
     for shell in shells:
-        said = shell.python("-c", "import tasks; print(tasks.add.delay(2, 3).get(timeout=150))")
+        # the caller is the user's own application, which those variables do steer
+        said = shell.python("-c", "import tasks; print(tasks.add.delay(2, 3).get(timeout=150))", plain=True)
         assert said.split()[-1] == "5"
     assert all(key.startswith(b"theirs:") for key in client.keys("*"))
     client.close()
