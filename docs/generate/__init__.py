@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import commandline, configuration, errors, events, places
+from docs.generate import commandline, configuration, errors, events, json_output, places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,5 +25,6 @@ def pages() -> Mapping[Path, str]:
         "ledger.md": events.page(),
         "errors.md": errors.page(),
         "files.md": places.page(),
+        "json.md": json_output.page(),
     }
     return {REFERENCE / name: f"{NOTE}\n\n{text.rstrip()}\n" for name, text in made.items()}

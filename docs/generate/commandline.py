@@ -8,7 +8,8 @@ import click
 
 from docs.generate.markdown import code, table, words
 from vibey.cli.command import Command
-from vibey.cli.main import COMMANDS, INTERRUPTED, cli
+from vibey.cli.failures import INTERRUPTED
+from vibey.cli.main import COMMANDS, cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,10 @@ from vibey.embedded.processes import free_port
 if TYPE_CHECKING:
     from pathlib import Path
 
+KINDS = {2: {"usage", "invalid_input", "settings"}, 3: {"refused", "unknown_name"}}
 
-@pytest.mark.parametrize(
+
+MISTAKES = pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["enqueue", "{oops"], 2, "payload: '{oops' is not usable; expected one JSON object"),
@@ -46,13 +48,15 @@ if TYPE_CHECKING:
         (["project", "set", "default", "cap=1"], 2, "project key: 'cap' is not usable; expected one of mode"),
         (["project", "set", "default", "paid_daily_cap=-1"], 2, "paid_daily_cap: '-1' is not usable"),
         (["project", "set", "default", "mode"], 2, "write KEY=VALUE"),
-        (["status", "--watch", "--json"], 2, "--watch is for people"),
         (["status", "-p", "nowhere"], 3, "unknown project 'nowhere'"),
         (["staus"], 2, "no such command: staus; did you mean status?"),
         (["jobs", "--foo"], 2, "No such option"),
         (["--config", "absent.toml", "jobs"], 2, "absent.toml: 1 problem"),
     ],
 )
+
+
+@MISTAKES
 def test_each_mistake_gets_its_line(vibey: CommandLine, arguments: list[str], code: int, words: str) -> None:
     """A mistake leaves with its exit code and says on standard error what is wrong."""
     said = vibey(*arguments)
@@ -64,6 +68,26 @@ def test_each_mistake_gets_its_line(vibey: CommandLine, arguments: list[str], co
     if "absent.toml" not in arguments:
         assert said.err.count("\n") == 1
     assert vibey.bench.value("select count(*) from jobs") == 0
+
+
+@MISTAKES
+def test_each_mistake_is_told_to_a_program(vibey: CommandLine, arguments: list[str], code: int, words: str) -> None:
+    """With --json a mistake is one object on standard output, with the same exit code and nothing beside it."""
+    said = vibey(*arguments, "--json")
+    assert (said.code, said.err) == (code, "")
+    error = said.json["error"]
+    assert list(error) == ["kind", "message", "fix"]
+    assert all(isinstance(value, str) and value for value in error.values())
+    assert error["kind"] in KINDS[code]
+    assert words in f"{error['message']}; {error['fix']}"
+    assert vibey.bench.value("select count(*) from jobs") == 0
+
+
+def test_what_cannot_be_watched_by_a_program_is_told_to_it(vibey: CommandLine) -> None:
+    """Options that exclude each other are a mistake like any other."""
+    error = vibey("status", "--watch", "--json").json["error"]
+    assert error["kind"] == "usage"
+    assert "--watch is for people" in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +127,8 @@ def test_a_database_that_is_down_is_said_so_quickly(redis_url: str, tmp_path: Pa
     assert said.code == 4
     assert said.complaint.startswith("vibey: Postgres is unreachable")
     assert time.monotonic() - started < 5
+    told = Cli(config)("jobs", "--json")
+    assert (told.code, told.json["error"]["kind"]) == (4, "service_unavailable")
 
 
 def test_embedded_servers_never_started_point_to_up(tmp_path: Path) -> None:

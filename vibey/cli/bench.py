@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vibey.cli.command import Command, json_option
+from vibey.cli.failures import Interrupted
 from vibey.cli.interrupts import interruptible
 from vibey.cli.output import Column, console, note, print_json, table
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from vibey.bench.report import Report
 
 DEFAULT_ROUNDS = 5
-INTERRUPTED = 130
 ROWS = (
     "pure", "latency", "durable", "enqueue", "endtoend", "handover", "delay", "memory", "projects", "size", "depth",
     "limits",
@@ -80,8 +80,7 @@ def bench(  # noqa: PLR0913  one parameter an option
         with interruptible():
             done = _measured(directory, peers, rounds or (1 if quick else DEFAULT_ROUNDS), rows, quick=quick)
     except KeyboardInterrupt:
-        note("vibey: interrupted; the servers and workers of the bench are gone")
-        context.exit(INTERRUPTED)
+        raise Interrupted("the servers and workers of the bench are gone") from None
     if results is not None:
         for path in write(done, results):
             note(f"written: {path}")

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from typing_extensions import override
 
+from vibey.cli.surroundings import is_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# What PostgreSQL's bigint holds.
+LEAST_INTEGER, GREATEST_INTEGER = -(2**63), 2**63 - 1
+SHOWN_DIGITS = 25
+SHOWN_CHARACTERS = 60
+LONGEST_SECONDS = 100 * 366 * 86_400
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([smhd]?)")
 
@@ -25,6 +32,16 @@ class Command(click.Command):
         """Remember the examples; all else is click's."""
         super().__init__(*arguments, **values)
         self.examples = tuple(examples)
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does; a value that no database or message can hold is a usage error."""
+        rest = super().parse_args(ctx, args)
+        for parameter in self.get_params(ctx):
+            given = ctx.params.get(parameter.name or "")
+            for value in given if isinstance(given, tuple) else (given,):
+                _require_storable(value, ctx, parameter)
+        return rest
 
     @override
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -45,7 +62,23 @@ def seconds(context: click.Context, parameter: click.Parameter, value: str | Non
     if found is None:
         message = f"{value!r} is not a length of time; write 90, 90s, 15m, 2h or 1d"
         raise click.BadParameter(message, context, parameter)
-    return float(found[1]) * _UNITS[found[2]]
+    length = float(found[1]) * _UNITS[found[2]]
+    if length > LONGEST_SECONDS:
+        raise click.BadParameter(f"{value!r} is more than a hundred years", context, parameter)
+    return length
+
+
+def _require_storable(value: object, context: click.Context, parameter: click.Parameter) -> None:
+    if isinstance(value, str) and not is_text(value):
+        message = f"{value[:SHOWN_CHARACTERS]!r} is not UTF-8 text; with LC_ALL=C.UTF-8 a terminal sends that"
+        raise click.BadParameter(message, context, parameter)
+    if isinstance(value, int) and not LEAST_INTEGER <= value <= GREATEST_INTEGER:
+        message = f"{_shortened(str(value))} is out of range; a whole number here has at most 64 bits"
+        raise click.BadParameter(message, context, parameter)
+
+
+def _shortened(digits: str) -> str:
+    return digits if len(digits) <= SHOWN_DIGITS else f"{digits[:SHOWN_DIGITS]}…"
 
 
 def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from vibey.cli.command import Command, json_option
+from vibey.cli.failures import Interrupted
 from vibey.cli.interrupts import interruptible
-from vibey.cli.output import note, print_json
+from vibey.cli.output import print_json
 
 DEFAULT_DIRECTORY = Path(".vibey") / "demo"
 DEFAULT_JOBS = 40
-INTERRUPTED = 130
 
 
 @click.command(
@@ -59,8 +59,7 @@ def demo(context: click.Context, *, as_json: bool, count: int, directory: Path, 
         with interruptible():
             is_good = _run(directory.absolute(), count, as_json=as_json, keep=keep)
     except KeyboardInterrupt:
-        note("vibey: interrupted; the demo's workers and beat are stopped")
-        context.exit(INTERRUPTED)
+        raise Interrupted("the demo's workers and beat are stopped") from None
     context.exit(0 if is_good else 1)
 
 

@@ -13,7 +13,7 @@ from vibey.cli.output import Column
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.table import Table
+    from vibey.cli.output import Table
 
 COLUMNS = (
     Column("ENGINE", wide=True),

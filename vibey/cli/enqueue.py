@@ -77,10 +77,16 @@ def _payload_text(argument: str | None, file: IO[bytes] | None) -> str | None:
         return argument
     if argument is not None:
         raise click.UsageError("give a payload or --payload-file, not both")
+    from vibey.domain.text import NotText, decode_text
+    from vibey.services.batch import LONGEST_LINE
+
+    content = file.read(LONGEST_LINE + 1)
+    if len(content) > LONGEST_LINE:
+        raise click.UsageError(f"--payload-file {file.name}: more than {LONGEST_LINE:,} bytes")
     try:
-        return file.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"--payload-file {file.name}: not UTF-8 text") from error
+        return decode_text(content)
+    except NotText as error:
+        raise click.UsageError(f"--payload-file {file.name}: {error.reason}") from error
 
 
 def _order(text: str | None, values: Mapping[str, Any]) -> Order:
@@ -182,7 +188,9 @@ def _placed(installation: Installation, file: IO[bytes], defaults: Mapping[str, 
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    yield from file
+    from vibey.services.batch import LONGEST_LINE
+
+    yield from iter(lambda: file.readline(LONGEST_LINE + 1), b"")
 
 
 def _size(file: IO[bytes]) -> int | None:

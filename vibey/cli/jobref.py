@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from vibey.services.installation import Installation
 
 SHORTEST_TASK = 8
+# Longer numbers are nobody's, and Python refuses to read those of thousands of digits.
+LONGEST_NUMBER = 100
 
 
 class JobRef(click.ParamType[str | int]):
@@ -21,7 +23,9 @@ class JobRef(click.ParamType[str | int]):
     @override
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
         """The number or the id; fails on what can be neither."""
-        if isinstance(value, int) or value.lstrip("-").isdecimal():
+        if isinstance(value, int):
+            return value
+        if value.removeprefix("-").isdecimal() and len(value) <= LONGEST_NUMBER:
             return int(value)
         if not value.isprintable() or ("-" not in value and len(value) < SHORTEST_TASK):
             self.fail(f"{value!r} is neither a job's number nor a task's id", param, ctx)
@@ -40,5 +44,5 @@ def number_of(installation: Installation, ref: str | int) -> int:
         return ref
     found = jobs_of(installation, ref)
     if not found:
-        raise UnknownName("task", ref, ("see: vibey jobs",))
+        raise UnknownName("task", ref, None)
     return found[-1].job_id

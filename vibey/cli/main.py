@@ -12,7 +12,6 @@ import logging
 import os
 import subprocess
 import sys
-import traceback
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,13 +22,12 @@ from typing_extensions import override
 import vibey
 from vibey import __version__
 from vibey.cli.command import Group
-from vibey.domain.errors import VibeyError
-from vibey.domain.faults import fault_of_os
+from vibey.cli.failures import failure_of, report, show_traceback, silence_output, unwritten, wants_json
+from vibey.cli.surroundings import OutputError, decoded, open_missing_streams, prepare_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-INTERRUPTED = 130
 # A command's first sentence is folded, not cut.
 WHOLE = 200
 COMMANDS = {
@@ -80,54 +78,36 @@ class Vibey(Group):
     @override
     def main(self, args: Sequence[str] | None = None, *_: Any, **values: Any) -> NoReturn:
         """Run a command and leave with its exit code."""
+        open_missing_streams()
+        prepare_output()
+        given = decoded(sys.argv[1:] if args is None else args)
         values.update(standalone_mode=False, prog_name="vibey")
-        sys.exit(_guarded(lambda: super(Vibey, self).main(args, **values)))
+        sys.exit(_guarded(lambda: super(Vibey, self).main(given, **values), as_json=wants_json(given)))
 
 
-def _guarded(run: Any) -> int:  # noqa: ANN401  a command returns what it likes
+def _guarded(run: Any, *, as_json: bool) -> int:  # noqa: ANN401  a command returns what it likes
     try:
         return _finished(run())
     except click.exceptions.Exit as done:
         return done.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("vibey: interrupted", err=True)
-        return INTERRUPTED
-    except click.ClickException as error:
-        return _misused(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
     except BrokenPipeError:
-        # The interpreter's own last flush must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return 1
-    except Exception as error:  # noqa: BLE001  the outermost guard
-        return _failed(error)
+    except OutputError as error:
+        show_traceback(error)
+        silence_output()
+        return report(unwritten(error), as_json=False)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the outermost guard
+        show_traceback(error)
+        return report(failure_of(error), as_json=as_json)
 
 
 def _finished(answer: object) -> int:
     sys.stdout.flush()
     return answer if isinstance(answer, int) and not isinstance(answer, bool) else 0
-
-
-def _failed(error: Exception) -> int:
-    if os.environ.get("VIBEY_DEBUG", "") not in {"", "0"}:
-        traceback.print_exception(error)
-    if isinstance(error, OSError):
-        error = fault_of_os(error) or error
-    if isinstance(error, VibeyError):
-        click.echo(f"vibey: {error}", err=True)
-        return error.exit_code
-    summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    click.echo(f"vibey: internal error: {summary}; set VIBEY_DEBUG=1 to see where", err=True)
-    return 1
-
-
-def _misused(error: click.ClickException) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
-        return error.exit_code
-    message = " ".join(error.format_message().split())
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    click.echo(f"vibey: {message} (see: {context.command_path} --help)" if context else f"vibey: {message}", err=True)
-    return error.exit_code
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  click's way
@@ -180,6 +160,8 @@ def cli(config: Path | None) -> None:
 
     Exit codes: 0 ok, 1 a check or a job failed, 2 usage, 3 refused, 4 a service is unreachable, 130 interrupted.
     """
+    if os.environ.get("NO_COLOR"):
+        click.get_current_context().color = False
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(logging.Formatter("vibey: %(message)s"))
     if config is not None:

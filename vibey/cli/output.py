@@ -9,9 +9,9 @@ import shutil
 import sys
 import textwrap
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -20,12 +20,12 @@ from vibey.services.display import clock, database, lasting, many, outside_cap, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
 __all__ = [
     "Column",
+    "Table",
     "cell",
     "clock",
     "coloured",
@@ -43,10 +43,16 @@ __all__ = [
 ]
 
 # What is read by a program, or kept in a file, is not folded to anybody's screen.
-UNBOUNDED = 240
+UNBOUNDED = 1_000_000
+# A narrower screen is treated as one of this width: its terminal folds the lines.
+NARROWEST = 20
+# The width of a terminal that does not know its own.
+DEFAULT_WIDTH = 80
+# Columns between two columns of a table.
+GAP = 2
+# A wide column is not made narrower than this; where that is not enough, each row is shown as lines of its own.
+LEAST_WIDE = 12
 PROGRESS_SECONDS = 0.2
-# What JSON lets stand as it is, and a terminal obeys or hides: deletions, 8-bit controls, turns of direction.
-_OBEYED = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _COLOURS_OFF = "\x1b[0m"
 STYLES = {
@@ -75,19 +81,99 @@ class Column:
     wide: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table without lines that loses no character at any width.
+
+    The wide columns give way first. Where they would become narrower than `LEAST_WIDE`, each row is shown below
+    another, a line or more for each of its cells, with the column's title before it.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Text]]
+    headed: bool = True
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Rich's protocol: the lines at the width there is."""
+        yield from self.lines(console, options.max_width)
+
+    def lines(self, console: Console, width: int) -> Iterator[Text]:
+        """The lines of the table on a screen of this width."""
+        widths = self._widths(width)
+        if widths is None:
+            yield from self._records(console, width)
+            return
+        if self.headed:
+            yield from _beside(console, self._titles(), widths, self.columns)
+        for row in self.rows:
+            yield from _beside(console, row, widths, self.columns)
+
+    def _titles(self) -> list[Text]:
+        from rich.text import Text
+
+        return [Text(column.title, style="bold") for column in self.columns]
+
+    def _widths(self, width: int) -> list[int] | None:
+        """The width of each column, None where they do not fit beside one another."""
+        shown = [self._titles(), *self.rows] if self.headed else self.rows
+        natural = [max((_width(row[at]) for row in shown), default=0) for at in range(len(self.columns))]
+        room = width - GAP * (len(self.columns) - 1)
+        if sum(natural) <= room:
+            return natural
+        least = [
+            min(need, max(LEAST_WIDE, len(column.title))) if column.wide else need
+            for need, column in zip(natural, self.columns, strict=True)
+        ]
+        if sum(least) > room:
+            return None
+        # The narrow ones get what they need, the others an equal part of what is left.
+        level = LEAST_WIDE
+        while sum(min(need, max(low, level + 1)) for need, low in zip(natural, least, strict=True)) <= room:
+            level += 1
+        return [min(need, max(low, level)) for need, low in zip(natural, least, strict=True)]
+
+    def _records(self, console: Console, width: int) -> Iterator[Text]:
+        """Every row as lines of a title and a cell, with an empty line between two rows."""
+        from rich.text import Text
+
+        titles = self._titles()
+        label = min(max(map(_width, titles), default=0), width // 2)
+        for number, row in enumerate(self.rows):
+            if number and self.headed:
+                yield Text()
+            for title, shown in zip(titles, row, strict=True):
+                if self.headed and label:
+                    yield from _beside(console, [title, shown], [label, width - label - GAP], [Column("")] * 2)
+                else:
+                    yield from _beside(console, [shown], [width], [Column("")])
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console for people; colours only on a terminal."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    bounded = stream.isatty() or "COLUMNS" in os.environ
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=None if bounded else UNBOUNDED)
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=screen_width(stream))
+
+
+def screen_width(stream: IO[str]) -> int:
+    """The width to lay out for: what $COLUMNS says, else the terminal's; without a terminal there is no bound."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and len(asked) < len(str(UNBOUNDED)) and int(asked):
+        return max(int(asked), NARROWEST)
+    if not stream.isatty():
+        return UNBOUNDED
+    columns = 0
+    with suppress(OSError):
+        columns = os.get_terminal_size(stream.fileno()).columns
+    return max(columns or DEFAULT_WIDTH, NARROWEST)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object, on one line."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    click.echo(_OBEYED.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text))
+    """Print one JSON object, on one line, in ASCII alone: the same bytes whatever the terminal's encoding is."""
+    text = json.dumps(value, allow_nan=False)
+    # The one character of ASCII beyond the printable ones that JSON lets stand.
+    click.echo(text.replace("\x7f", "\\u007f"))
 
 
 def print_raw(text: str) -> None:
@@ -102,21 +188,32 @@ def note(line: str) -> None:
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, headed: bool = True) -> Table:
     """A table without lines; a cell is shown by its text, coloured where it is a known state."""
-    from rich.table import Table
+    return Table(tuple(columns), [[cell(value) for value in row] for row in rows], headed)
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=headed)
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column.right else "left"
-        made.add_column(
-            column.title,
-            justify=justify,
-            overflow="fold",
-            no_wrap=not column.wide,
-            min_width=8 if column.wide else None,
-        )
-    for row in rows:
-        made.add_row(*(cell(value) for value in row))
-    return made
+
+def _beside(
+    console: Console, cells: Sequence[Text], widths: Sequence[int], columns: Sequence[Column]
+) -> Iterator[Text]:
+    """The lines of some cells beside one another, each folded to its width; without blanks at the end."""
+    from rich.text import Text
+
+    folded = [shown.wrap(console, max(width, 1), overflow="fold") for shown, width in zip(cells, widths, strict=True)]
+    for at in range(max(map(len, folded), default=0)):
+        line = Text(no_wrap=True, overflow="ignore")
+        for lines, width, column in zip(folded, widths, columns, strict=True):
+            piece = lines[at].copy() if at < len(lines) else Text()
+            piece.rstrip()
+            blanks = " " * max(width - piece.cell_len, 0)
+            line.append(blanks if column.right else "")
+            line.append_text(piece)
+            line.append(" " * GAP if column.right else blanks + " " * GAP)
+        line.rstrip()
+        yield line
+
+
+def _width(shown: Text) -> int:
+    """The columns that the longest line of a cell takes."""
+    return max((line.cell_len for line in shown.split("\n")), default=0)
 
 
 def check_line(mark: str, state: str, text: str, fix: str = "") -> None:
@@ -180,7 +277,13 @@ def cell(value: object) -> Text:
     from rich.text import Text
 
     shown = "-" if value is None or value == "" else plain(str(value))
-    return Text(shown, style=STYLES.get(shown, ""))
+    return Text(_encodable(shown), style=STYLES.get(shown, ""))
+
+
+def _encodable(text: str) -> str:
+    """Text as standard output can encode it: what it cannot is escaped before the table is laid out."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def coloured(text: str) -> str:

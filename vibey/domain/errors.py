@@ -1,56 +1,84 @@
 """The one tree of errors.
 
 Every error a person can meet is a `VibeyError`. Its message names the thing, the value and what to do;
-its fields carry the same facts for programs. `exit_code` is what the command line returns for it.
+its fields carry the same facts for programs. `exit_code` is what the command line returns for it, and `word` the
+stable name that `--json` output gives it: it stays when a class is renamed.
 Expected outcomes of a decision are values, never exceptions.
 """
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import ClassVar
 
 from typing_extensions import override
 
+# An unknown name is answered with all the known ones up to this many, else with the nearest of them, if a command lists
+# the others.
+LISTED_NAMES = 8
+# The command that lists the names of a kind.
+LISTING = {
+    "job": "vibey jobs",
+    "task": "vibey jobs",
+    "project": "vibey project list",
+    "engine": "vibey engines",
+    "engine or nested pool": "vibey engines",
+    "pool": "vibey config show",
+    "capability": "vibey config show",
+}
+
 
 class VibeyError(Exception):
-    """Root of the tree; raised as itself only for a fault of Vibey's own."""
+    """Root of the tree; raised as itself only for a fault of Vibey's own.
+
+    `message` names what is wrong, `fix` what to do; the exception's text is both of them.
+    """
 
     exit_code: ClassVar[int] = 1
+    word: ClassVar[str] = "internal"
+
+    def __init__(self, message: str = "", fix: str = "") -> None:
+        self.message = message
+        self.fix = fix
+        super().__init__(f"{message}; {fix}" if fix else message)
 
 
 class InvalidInput(VibeyError):
     """What the caller gave cannot be understood: `field` names it, `value` is what came, `expected` what would do."""
 
     exit_code: ClassVar[int] = 2
+    word: ClassVar[str] = "invalid_input"
 
     def __init__(self, field: str, value: object, expected: str) -> None:
         self.field = field
         self.value = value
         self.expected = expected
-        super().__init__(f"{field}: {_shown(value)} is not usable; expected {expected}")
+        super().__init__(f"{field}: {_shown(value)} is not usable", f"expected {expected}")
 
 
 class Refused(VibeyError):
     """The request is well formed, but the installation's state does not allow it; `remedy` says what would."""
 
     exit_code: ClassVar[int] = 3
+    word: ClassVar[str] = "refused"
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
         self.remedy = remedy
-        super().__init__(f"{what}; {remedy}")
+        super().__init__(what, remedy)
 
 
 class UnknownName(Refused):
-    """A project, engine, pool or job that does not exist; `known` lists near names."""
+    """A project, engine, pool or job that does not exist; `known` holds the names that do, None if not looked up."""
 
-    def __init__(self, kind: str, name: object, known: tuple[str, ...] = ()) -> None:
+    word: ClassVar[str] = "unknown_name"
+
+    def __init__(self, kind: str, name: object, known: tuple[str, ...] | None = ()) -> None:
         self.kind = kind
         self.name = name
-        self.known = known
-        hint = f"known: {', '.join(known)}" if known else f"no {kind} exists yet"
-        super().__init__(f"unknown {kind} {_shown(name)}", hint)
+        self.known = known or ()
+        super().__init__(f"unknown {kind} {_shown(name)}", _known_names(kind, str(name), known))
 
 
 class Unservable(Refused):
@@ -70,6 +98,8 @@ class Unservable(Refused):
 class Removed(UnknownName):
     """A job that is older than the record: `before` is when those that are removed had ended, as text."""
 
+    word: ClassVar[str] = "removed"
+
     def __init__(self, job: int, before: str) -> None:
         self.kind, self.name, self.known, self.before = "job", job, (), before
         what = f"job {job} is older than the record: jobs that ended before {before} are removed"
@@ -80,59 +110,68 @@ class ServiceUnavailable(VibeyError):
     """Postgres, Redis or another server did not answer."""
 
     exit_code: ClassVar[int] = 4
+    word: ClassVar[str] = "service_unavailable"
 
     def __init__(self, service: str, detail: str, remedy: str) -> None:
         self.service = service
         self.detail = detail
         self.remedy = remedy
-        super().__init__(f"{service} is unreachable ({detail}); {remedy}")
+        super().__init__(f"{service} is unreachable ({detail})", remedy)
 
 
 class OutOfResources(ServiceUnavailable):
     """A disk, quota, memory, file handles or connections are used up, or cannot be written to; `problem` says which."""
+
+    word: ClassVar[str] = "out_of_resources"
 
     def __init__(self, service: str, problem: str, detail: str, remedy: str) -> None:
         self.service = service
         self.problem = problem
         self.detail = f"{problem} ({detail})"
         self.remedy = remedy
-        VibeyError.__init__(self, f"{service}: {self.detail}; {remedy}")
+        VibeyError.__init__(self, f"{service}: {self.detail}", remedy)
 
 
 class UnsuitableService(ServiceUnavailable):
     """A server answers but lacks what is needed: a version, an encoding, a role or rights; `detail` says which."""
 
+    word: ClassVar[str] = "unsuitable_service"
+
     def __init__(self, service: str, detail: str, remedy: str) -> None:
         self.service = service
         self.detail = detail
         self.remedy = remedy
-        VibeyError.__init__(self, f"{service}: {detail}; {remedy}")
+        VibeyError.__init__(self, f"{service}: {detail}", remedy)
 
 
 class Contended(VibeyError):
     """Other transactions held what this one needs, again and again; nothing was changed."""
 
     exit_code: ClassVar[int] = 4
+    word: ClassVar[str] = "contended"
 
     def __init__(self, detail: str) -> None:
         self.detail = detail
-        super().__init__(f"other transactions hold what this one needs ({detail}); nothing was changed, try again")
+        super().__init__(f"other transactions hold what this one needs ({detail})", "nothing was changed, try again")
 
 
 class TimedOut(VibeyError):
     """A wait is over before what it waited for; the jobs go on."""
 
+    word: ClassVar[str] = "timed_out"
+
     def __init__(self, job_ids: tuple[int, ...], seconds: float) -> None:
         self.job_ids = job_ids
         self.seconds = seconds
         shown = ", ".join(str(job_id) for job_id in job_ids[:5]) + (", …" if len(job_ids) > 5 else "")
-        super().__init__(f"not ended within {seconds:g} s: job {shown}; it goes on: wait again, or see: vibey job")
+        super().__init__(f"not ended within {seconds:g} s: job {shown}", "it goes on: wait again, or see: vibey job")
 
 
 class SchemaOutdated(VibeyError):
     """The database's schema is not the one this version needs; nothing was started. `remedy` says which is too old."""
 
     exit_code: ClassVar[int] = 4
+    word: ClassVar[str] = "schema_outdated"
 
     def __init__(self, found: str | None, needed: str) -> None:
         self.found = found
@@ -148,7 +187,7 @@ class SchemaOutdated(VibeyError):
             known = f"this version needs {needed}"
             self.remedy = "it belongs to another program: give Vibey a database or a schema of its own"
         self.detail = f"the database schema is at {found or 'nothing'}, {known}"
-        super().__init__(f"{self.detail}; {self.remedy}")
+        super().__init__(self.detail, self.remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +210,7 @@ class SettingsError(VibeyError):
     """Everything wrong with a configuration, reported at once."""
 
     exit_code: ClassVar[int] = 2
+    word: ClassVar[str] = "settings"
 
     def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
         self.source = source
@@ -178,6 +218,24 @@ class SettingsError(VibeyError):
         lines = "\n".join(f"  {problem}" for problem in problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__(f"{source}: {count}\n{lines}")
+        self.fix = "correct what is named, then run: vibey config check"
+
+
+def _known_names(kind: str, name: str, known: tuple[str, ...] | None) -> str:
+    """What to tell about the names that exist: the nearest ones, all of them while they are few, or where to look."""
+    listing = f"see: {LISTING[kind]}" if kind in LISTING else ""
+    if known is None:
+        return listing or f"no such {kind} exists"
+    if not known:
+        return f"no {kind} exists yet"
+    folded = {each.casefold(): each for each in reversed(known)}
+    near = [folded[each] for each in difflib.get_close_matches(name.casefold(), list(folded), n=3)]
+    hint = f"did you mean {' or '.join(near)}? " if near and len(known) > 1 else ""
+    if len(known) <= LISTED_NAMES or not listing:
+        return f"{hint}known: {', '.join(known)}"
+    if near:
+        return f"{hint}{len(known)} are known, {listing}"
+    return f"known: {', '.join(known[:LISTED_NAMES])}, and {len(known) - LISTED_NAMES} more; {listing}"
 
 
 def _shown(value: object) -> str:

@@ -55,6 +55,7 @@ class Answer:
 class DeclaredFailure(VibeyError):
     """A failure whose class the callable knows; raise one of its subclasses."""
 
+    word: ClassVar[str] = "declared_failure"
     failure_class: ClassVar[FailureClass] = FailureClass.WORK
     kind: CapacityKind | None = None
     resets_in: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import InvalidInput
@@ -38,8 +39,10 @@ def confided(config: EngineConfig) -> tuple[str, ...]:
 
 def _contents(path: Path) -> str:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InvalidInput(str(path), "not a plain file", "a readable file that holds the key")
         with path.open("rb") as file:
-            return file.read(_LARGEST_KEY).decode("ascii", "replace")
+            return file.read(_LARGEST_KEY).decode("utf-8-sig", "replace")
     except OSError as error:
         raise InvalidInput(str(path), error.strerror, "a readable file that holds the key") from None
 

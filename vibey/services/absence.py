@@ -18,4 +18,4 @@ def absent(connection: Connection, job_id: int) -> UnknownName:
     before = instant(reach.before)
     if before is not None and job_id <= reach.job_id and horizon.TOLD.scalar(connection, job=job_id):
         return Removed(job_id, before)
-    return UnknownName("job", job_id, ("see: vibey jobs",))
+    return UnknownName("job", job_id, None)

@@ -17,12 +17,12 @@ from vibey.domain.learning import learned
 from vibey.services.control import wake_all
 from vibey.services.enqueue import check_word
 from vibey.services.wording import instant
-from vibey.settings.values import Unusable, Weight, nearest_name
+from vibey.settings.values import Unusable, Weight
 from vibey.store import adjustments, engines, fleet, ledger
 from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from vibey.domain.learning import History
     from vibey.services.installation import Installation
@@ -46,7 +46,7 @@ def prefer(installation: Installation, name: str, factor: str, seconds: float, w
     def work(connection: Connection) -> dict[str, Any]:
         known = _members(connection)
         if name not in known:
-            raise _unknown("engine or nested pool", name, known)
+            raise UnknownName("engine or nested pool", name, tuple(known))
         until = None
         if millionths == MILLION:
             adjustments.clear(connection, name)
@@ -100,7 +100,7 @@ def _demote(installation: Installation, name: str, seconds: float | None) -> str
     def work(connection: Connection) -> str | None:
         row = engines.SET_DEMOTED.first(connection, engine=name, seconds=seconds)
         if row is None:
-            raise _unknown("engine", name, list(fleet.engine_names(connection)))
+            raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
         until = instant(row.demoted_until)
         ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"demoted_until": until})
         return until
@@ -115,12 +115,6 @@ def _members(connection: Connection) -> dict[str, bool]:
     definitions, _ = fleet.pools(connection)
     nested = [each["pool"] for tree in definitions.values() for each in tree["members"] if each.get("pool")]
     return dict.fromkeys(nested, False) | dict.fromkeys(fleet.engine_names(connection), True)
-
-
-def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
-    names: Sequence[str] = tuple(known)
-    near = nearest_name(name, names)
-    return UnknownName(kind, name, (near,) if near else tuple(names))
 
 
 def _factor(text: str) -> int:

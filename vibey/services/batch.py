@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput, Refused, UnknownName, Unservable
 from vibey.domain.settlement import JobState
+from vibey.domain.text import NotText, decode_text
 from vibey.services.enqueue import Order, Placed, orders_of, place_in
 from vibey.store import views
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from vibey.services.installation import Installation
 
 SLICE = 5000
+# A payload has at most 262,144 bytes, of which JSON may spell each in six.
+LONGEST_LINE = 4_000_000
 POLL_SECONDS = 0.2
 SLOWEST_POLL_SECONDS = 2.0
 # A poll takes at most this part of the waiting, however many jobs are waited for.
@@ -121,8 +124,12 @@ def until_ended(
 def _decoded(lines: Iterable[bytes], numbers: list[int], noted: Callable[[str, int], None]) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         noted("read", len(line))
+        if len(line) > LONGEST_LINE:
+            raise InvalidInput(f"line {number}", line[:40], f"at most {LONGEST_LINE:,} bytes")
         try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            text = decode_text(line) if number == 1 else line.decode()
+        except NotText as error:
+            raise InvalidInput(f"line {number}", line[:40], f"UTF-8 text ({error.reason})") from error
         except UnicodeDecodeError as error:
             raise InvalidInput(f"line {number}", line[:40], f"UTF-8 text ({error.reason})") from error
         if text.strip():

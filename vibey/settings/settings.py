@@ -24,7 +24,7 @@ from vibey.settings.model import (
     VerifySettings,
 )
 from vibey.settings.problems import dotted, presentable
-from vibey.settings.values import MILLIONTHS, nearest_name
+from vibey.settings.values import MILLIONTHS
 
 _NOT_KEYS = {"name", "slots"}
 """Fields that are no keys of their own: an engine's name is its table's, slots are listed per engine."""
@@ -72,8 +72,7 @@ class Settings:
         """
         engine = self.engine.get(name)
         if engine is None:
-            near = nearest_name(name, self.engine)
-            raise UnknownName("engine", name, (near,) if near else tuple(self.engine))
+            raise UnknownName("engine", name, tuple(self.engine))
         default = DEFAULT_LOCAL_SLOTS if engine.tier == "local" else DEFAULT_PAID_SLOTS
         return self.engines.slots.get(name, default)
 

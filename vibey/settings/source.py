@@ -6,8 +6,10 @@ Numbers with a point are read as exact decimals. The environment speaks only for
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import stat
 import tomllib
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from vibey.domain.errors import Problem, SettingsError
+from vibey.domain.text import NotText, decode_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +31,7 @@ HOST_VARIABLE = "VIBEY_HOST"
 ENGINES_PREFIX = "VIBEY_ENGINES_"
 OVERLAID = ("mode", "overflow_after_seconds", "paid_daily_cap")
 """Keys of `[engines]` whose variables a router lays over what is in force; those of the others count at `apply`."""
+LARGEST_BYTES = 16_000_000
 
 SERVICE_VARIABLES: Mapping[str, str] = {
     "database_url": "VIBEY_DATABASE_URL",
@@ -65,9 +69,9 @@ def read(path: Path | None, environ: Mapping[str, str]) -> Source:
     Raises `SettingsError` when a named file is missing, or any file cannot be read as TOML.
     """
     named = str(path) if path is not None else environ.get(CONFIG_VARIABLE, "").strip()
-    file = Path.cwd() / (named or DEFAULT_FILE)
+    file = _working_folder(named) / (named or DEFAULT_FILE)
     try:
-        content = file.read_bytes()
+        content = _content(file)
     except FileNotFoundError as error:
         if named:
             raise _unreadable(file, "no such file; name an existing one, or run: vibey init") from error
@@ -76,6 +80,28 @@ def read(path: Path | None, environ: Mapping[str, str]) -> Source:
         reason = error.strerror if isinstance(error, OSError) else None
         raise _unreadable(file, f"cannot be read: {reason or error}") from error
     return Source(file, file.parent, _parsed(content, file))
+
+
+def _working_folder(named: str) -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        if os.path.isabs(named):  # noqa: PTH117  what it names is text
+            return Path("/")
+        why = f"the working folder cannot be used ({error.strerror}); change to another one"
+        raise _unreadable(Path(named or DEFAULT_FILE), why) from error
+
+
+def _content(file: Path) -> bytes:
+    """The bytes of a file. A pipe that a shell made for its output may be read, one that has a name waits for ever."""
+    kind = file.stat().st_mode
+    if stat.S_ISFIFO(kind) and file.resolve().exists():
+        raise ValueError("it is a named pipe, not a file")
+    with file.open("rb") as opened:
+        content = opened.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise ValueError(f"it has more than {LARGEST_BYTES:,} bytes")
+    return content
 
 
 def policy_variable(key: str) -> str:
@@ -122,10 +148,9 @@ def _is_word_set(field: FieldInfo) -> bool:
 
 def _parsed(content: bytes, file: Path) -> Mapping[str, object]:
     try:
-        return tomllib.loads(content.decode(), parse_float=_exact)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise _not_toml(file, f"line {line}", "the file is not UTF-8 text") from error
+        return tomllib.loads(decode_text(content), parse_float=_exact)
+    except NotText as error:
+        raise _not_toml(file, f"line {error.line}", error.reason) from error
     except RecursionError as error:
         raise _not_toml(file, "file", "lists or tables are nested too deeply") from error
     except ValueError as error:

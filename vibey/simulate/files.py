@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 from vibey.domain.errors import InvalidInput
+from vibey.domain.text import NotText, decode_text
 from vibey.simulate.trace import parse
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vibey.simulate.trace import Trace
 
 BUFFER_BYTES = 1 << 20
+LONGEST_LINE = 4_000_000
 
 
 def read(path: Path, settings: Settings, watch: Callable[[int], object] = lambda _: None) -> Trace:
@@ -31,11 +33,20 @@ def read(path: Path, settings: Settings, watch: Callable[[int], object] = lambda
         raise InvalidInput("trace", str(path), f"a file that can be read ({error.strerror})") from error
 
 
-def _lines(file: Iterator[bytes], watch: Callable[[int], object]) -> Iterator[str]:
+def _lines(file: IO[bytes], watch: Callable[[int], object]) -> Iterator[str]:
     """Lines as text; what is no UTF-8 becomes a mark that no line of a trace can hold, and is told as such."""
-    for number, line in enumerate(file):
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b"")):
         watch(len(line))
-        yield line.decode("utf-8" if number else "utf-8-sig", errors="surrogateescape")
+        if len(line) > LONGEST_LINE:
+            raise InvalidInput(f"trace line {number + 1}", line[:40], f"at most {LONGEST_LINE:,} bytes")
+        yield line.decode(errors="surrogateescape") if number else _first_line(line)
+
+
+def _first_line(line: bytes) -> str:
+    try:
+        return decode_text(line)
+    except NotText as error:
+        raise InvalidInput("trace line 1", line[:40], f"UTF-8 text ({error.reason})") from error
 
 
 @contextmanager
