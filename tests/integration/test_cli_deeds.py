@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vibey.services import control
+from vibey.services.display import clock
 from vibey.services.run import _start
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def test_enqueue_for_some_engines_and_later(vibey: CommandLine) -> None:
     made = vibey("enqueue", "--engine", "near", "--engine", "far", "--delay", "1h", "--json").json
     job = vibey("job", made["job_id"], "--json").json
     assert (job["engines"], job["exclude"]) == (["far", "near"], [])
-    assert job["reason"] == f"asked not to start before {job['not_before']}"
+    assert job["reason"] == f"asked not to start before {clock(job['not_before'])} UTC"
 
 
 def test_what_nothing_can_serve_is_refused_unless_it_is_to_wait(vibey: CommandLine) -> None:

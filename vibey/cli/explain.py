@@ -67,7 +67,7 @@ def explain(ref: str | int, *, every_run: bool, as_json: bool) -> None:
         {
             "job": f"{found['job_id']} in project {found['project']}, pool {found['pool']}",
             "state": f"{found['state']}, attempt {found['attempt']} of {found['max_attempts']}",
-            "reason": found["reason"],
+            **({"reason": found["reason"]} if found["reason"] != found["state"] else {}),
         },
     )
     if found["waiting"]:

@@ -65,7 +65,8 @@ def job(ref: str | int, *, as_json: bool) -> None:
 def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "job", f"{found['job_id']} in project {found['project']}, pool {found['pool']}"
     yield "state", found["state"]
-    yield "reason", found["reason"]
+    if found["reason"] != found["state"]:
+        yield "reason", found["reason"]
     yield "attempt", f"{found['attempt']} of {found['max_attempts']}"
     risen = "" if found["effort_now"] == found["effort"] else f", now {found['effort_now']}"
     yield "effort", f"{found['effort']}{risen}"

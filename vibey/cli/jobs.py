@@ -65,5 +65,5 @@ def _row(each: Mapping[str, Any]) -> tuple[object, ...]:
         f"{each['attempt']}/{each['max_attempts']}",
         each["engine"],
         output.lasting(each["age_seconds"]),
-        each["reason"],
+        each["reason"] if each["reason"] != each["state"] else None,
     )

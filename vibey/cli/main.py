@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # A command's first sentence is folded, not cut.
 WHOLE = 200
 COMMANDS = {
-    "Start": ("init", "up", "down", "migrate", "apply", "doctor", "config", "demo"),
+    "Start": ("init", "up", "down", "migrate", "apply", "doctor", "config", "demo", "completion"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
     "Look": ("status", "jobs", "job", "explain", "logs", "engines", "slots", "mode", "cost", "ledger", "metrics"),
     "Operate": ("engine", "measure", "audit", "simulate", "replay", "prune", "backup", "restore", "purge", "bench"),

@@ -10,15 +10,18 @@ import click
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
 from vibey.cli.engines import table
+from vibey.cli.output import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from rich.console import Group
+    from rich.console import Console, Group
 
     from vibey.services.installation import Installation
 
 WATCH_SECONDS = 1.0
+# Of a screen that is lower than this, as many lines are used anyway.
+LEAST_HEIGHT = 8
 
 
 @click.command(
@@ -33,7 +36,11 @@ WATCH_SECONDS = 1.0
 @click.option("-w", "--watch", is_flag=True, help="Keep showing it; Ctrl-C ends.")
 @json_option
 def status(*, project: str, watch: bool, as_json: bool) -> None:
-    """Show mode, queue, today's cap, engines, workers and the size of the database."""
+    """Show mode, queue, today's cap, engines, workers and the size of the database.
+
+    With --watch, and more engines than the terminal has lines for, those that need a look come first: kept out by
+    something, then full, then at work; how many are not shown is said below them.
+    """
     from vibey.services import views
 
     if watch and as_json:
@@ -70,17 +77,51 @@ def _watch(installation: Installation, project: str) -> None:
     from vibey.services import views
 
     pause = threading.Event()
-    page = _page(views.status(installation, project))
-    with Live(page, console=output.console(), auto_refresh=False, screen=False) as live:
+    screen = output.console()
+    if not screen.is_terminal or screen.is_dumb_terminal:
+        while True:
+            screen.print(_page(views.status(installation, project)))
+            screen.print()
+            pause.wait(WATCH_SECONDS)
+    page = _fitting(screen, views.status(installation, project))
+    with Live(page, console=screen, auto_refresh=False, screen=False) as live:
         while True:
             pause.wait(WATCH_SECONDS)
+            screen.width = output.screen_width(screen.file)
             try:
-                live.update(_page(views.status(installation, project)), refresh=True)
+                live.update(_fitting(screen, views.status(installation, project)), refresh=True)
             except ServiceUnavailable as error:
                 live.update(output.cell(str(error)), refresh=True)
 
 
-def _page(found: Mapping[str, Any]) -> Group:
+def _fitting(screen: Console, found: Mapping[str, Any]) -> Group:
+    """The page with as many engines as the screen has lines for, those that need a look first."""
+    room = max(screen.height, LEAST_HEIGHT) - 1
+    page = _page(found)
+    if len(screen.render_lines(page, pad=False)) <= room:
+        return page
+    engines = by_trouble(found["engines"])
+    for shown in range(min(len(engines), room), 0, -1):
+        page = _page({**found, "engines": engines[:shown]}, left_out=len(engines) - shown)
+        if len(screen.render_lines(page, pad=False)) <= room:
+            return page
+    return page
+
+
+def by_trouble(engines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Engines by how much they need a look: kept out by something, full, at work, and the rest in their order."""
+
+    def rank(engine: Mapping[str, Any]) -> int:
+        if engine["circuit"] != "closed" or engine["detail"] or engine["paused"] or not engine["worker"]:
+            return 0
+        if engine["in_use"] >= engine["slots"]:
+            return 1
+        return 2 if engine["in_use"] else 3
+
+    return sorted(engines, key=rank)
+
+
+def _page(found: Mapping[str, Any], left_out: int = 0) -> Group:
     from rich.console import Group
     from rich.text import Text
 
@@ -97,7 +138,8 @@ def _page(found: Mapping[str, Any]) -> Group:
         f"config   {_configuration(found)}",
         f"database {output.database(found['database'])}",
     ]
-    text = Text(output.plain("\n".join(lines)) + "\n")
-    as_of = Text(f"project {found['project']}, as of {output.clock(found['as_of'])} UTC", style="dim")
+    facts = output.table((Column("", wide=True),), [(line,) for line in lines], headed=False)
+    rest = f"; {output.many(left_out, 'engine')} more: vibey engines" if left_out else ""
+    as_of = Text(f"project {found['project']}, as of {output.clock(found['as_of'])} UTC{rest}", style="dim")
     fleet = table(found["engines"]) if found["engines"] else Text("no engine is configured")
-    return Group(text, fleet, Text(), as_of)
+    return Group(facts, Text(), fleet, Text(), as_of)

@@ -78,6 +78,9 @@ __all__ = [
     "stop",
 ]
 
+# The embedded server is on loopback and has no TLS, whatever PGSSLMODE and the like of the caller's shell ask for.
+PLAIN_CONNECTION = "sslmode=disable&gssencmode=disable&channel_binding=disable"
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -214,7 +217,7 @@ def _started(data_dir: Path, record: Record) -> Record:
 def _services(record: Record) -> Services:
     at = record.postgres
     return Services(
-        database_url=f"postgresql+psycopg2://vibey:{at.password}@127.0.0.1:{at.port}/vibey",
+        database_url=f"postgresql+psycopg2://vibey:{at.password}@127.0.0.1:{at.port}/vibey?{PLAIN_CONNECTION}",
         redis_url=_redis_url(record.redis),
     )
 

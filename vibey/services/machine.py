@@ -155,7 +155,8 @@ def _servers_run(settings: Settings) -> bool:
 
 def _programs_stopped(layout: Layout, step: Callable[[str], None]) -> bool:
     if supervised.supervisord(layout) is not None:
-        step(f"stopping workers, beat and Flower; runs at work have {BUILD.stop_seconds} s to end")
+        names = ", ".join(each.name for each in supervised.processes(layout) if each.pid is not None)
+        step(f"stopping {names or 'supervisord'}; runs at work have {BUILD.stop_seconds} s to end")
     return supervised.stop(layout)
 
 

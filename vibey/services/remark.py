@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.engine import MILLION
-from vibey.services.wording import instant, keeps_out
+from vibey.services.wording import in_words, instant, keeps_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ def remark(engine: Row[Any], circuit: str, *, others_serve: bool) -> str:
     standby = others_serve and not engine.selected_count and not engine.expected
     days = int(engine.idle_days)
     rules = (
-        (engine.demoted, f"demoted until {instant(engine.demoted_until)}"),
+        (engine.demoted, f"demoted until {in_words(engine.demoted_until)}" if engine.demoted_until else "demoted"),
         (engine.ramp is not None, f"comes back slot by slot: {engine.ramp} of {engine.slots}"),
         (standby, "standby"),
         (days >= STALE_DAYS, f"not exercised for {days} days"),

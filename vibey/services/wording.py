@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 HELD = "held"
 NOT_LOOKED_AT = "not looked at yet"
+# A lease is renewed each third of its length; beyond this part of it a renewal has been missed.
+SILENT_PART = 0.5
 IN_TURN = "in turn: jobs before it take what comes free"
 WAITS: dict[str, str] = {
     HELD: "held: every local slot it may use is in use, and overflow could follow",
@@ -36,6 +38,11 @@ def instant(value: datetime | None) -> str | None:
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def in_words(value: datetime) -> str:
+    """An instant as sentences have it, in the form of the tables: `2026-03-01 14:05:09 UTC`."""
+    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def reason_of(job: Row[Any], purse: Purse | None) -> str:
     """Why a job is where it is.
 
@@ -48,15 +55,24 @@ def reason_of(job: Row[Any], purse: Purse | None) -> str:
     if job.state == JobState.GRANTED:
         return f"has a slot on {job.engine} and waits for its worker to start it{stopping}"
     if job.state == JobState.RUNNING:
-        return f"running on {job.engine}{stopping}"
+        return f"running on {job.engine}{_silence(job)}{stopping}"
     return str(job.reason)
+
+
+def _silence(job: Row[Any]) -> str:
+    """For how long the holder of a running job's lease has not renewed it, where a healthy one would have."""
+    if job.silent_seconds is None or not 0 < job.lease_length_seconds * SILENT_PART <= job.silent_seconds:
+        return ""
+    left = job.lease_length_seconds - job.silent_seconds
+    end = f"in {left:.0f} s" if left > 0 else "at the next look"
+    return f", but its worker has been silent for {job.silent_seconds:.0f} s; it counts as lost {end} unless it reports"
 
 
 def _queued(job: Row[Any], purse: Purse | None) -> str:
     if job.not_before is not None and not job.reason:
-        return f"asked not to start before {instant(job.not_before)}"
+        return f"asked not to start before {in_words(job.not_before)}"
     if job.not_before is not None:
-        return f"backing off until {instant(job.not_before)} after: {job.reason}"
+        return f"backing off until {in_words(job.not_before)} after: {job.reason}"
     waits = _waits(job, purse)
     return f"{waits} (before that: {job.reason})" if job.reason else waits
 
@@ -106,8 +122,8 @@ def _held(job: Row[Any], purse: Purse) -> str:
     left = f"{purse.remaining} of {purse.limit} paid units are left on {purse.day} (UTC)"
     if job.held_at is None:
         return f"held: every local slot it may use is in use; overflow possible {patience} later; {left}"
-    possible = instant(job.held_at + patience)
-    since = instant(job.held_at)
+    possible = in_words(job.held_at + patience)
+    since = in_words(job.held_at)
     return f"held since {since}: every local slot it may use is in use; overflow possible at {possible}; {left}"
 
 
@@ -118,7 +134,7 @@ def cap_spent(purse: Purse) -> str:
 
 def _spent(purse: Purse) -> str:
     midnight = datetime.combine(purse.day + timedelta(days=1), time(), UTC)
-    return f"the paid cap of {purse.limit} for {purse.day} is spent: nothing paid before {instant(midnight)}"
+    return f"the paid cap of {purse.limit} for {purse.day} is spent: nothing paid before {in_words(midnight)}"
 
 
 def engine_detail(engine: Row[Any], circuit: str) -> str:
@@ -156,5 +172,5 @@ def _until(engine: Row[Any]) -> str:
     if engine.probe_at is None:
         return ""
     if engine.resets_at is not None and engine.resets_at > engine.probe_at:
-        return f" until {instant(engine.resets_at)}, looked at again at {instant(engine.probe_at)}"
-    return f", next trial {instant(engine.probe_at)}"
+        return f" until {in_words(engine.resets_at)}, looked at again at {in_words(engine.probe_at)}"
+    return f", next trial {in_words(engine.probe_at)}"

@@ -21,8 +21,10 @@ JOBS = Statement(
                     where not exists (select 1 from engines e where e.name = pin and e.configured)) as unknown_pins,
               g.reason as group_reason,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
+              extract(epoch from clock_timestamp() - r.renewed_at)::float as silent_seconds,
+              extract(epoch from r.lease_expires_at - r.renewed_at)::float as lease_length_seconds,
               extract(epoch from coalesce(j.ended_at, clock_timestamp()) - j.created_at)::float as age_seconds
-       from jobs j join projects p on p.id = j.project_id
+       from jobs j join projects p on p.id = j.project_id left join runs r on r.id = j.run_id
        left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
        where (%(project)s::int is null or j.project_id = %(project)s)
          and (%(state)s::text is null or j.state = %(state)s)
@@ -43,8 +45,10 @@ JOB = Statement(
               j.created_at, j.ended_at, j.requirement_key, j.affinity, j.traceparent, j.task_id,
               g.reason as group_reason,
               g.since as group_since, clock_timestamp() as now,
-              (select last_tick_at > j.due_at from installation where id = 1) as looked_at
-       from jobs j join projects p on p.id = j.project_id
+              (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
+              extract(epoch from clock_timestamp() - r.renewed_at)::float as silent_seconds,
+              extract(epoch from r.lease_expires_at - r.renewed_at)::float as lease_length_seconds
+       from jobs j join projects p on p.id = j.project_id left join runs r on r.id = j.run_id
        left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
        where j.id = %(id)s""",
 )
