@@ -206,7 +206,10 @@ class Job(AnyJob):
     effort_now: str = Field(description="The effort of its present attempt.")
     capabilities: list[str] = Field(description="Capabilities its engine must have.")
     exclude: list[str] = Field(description="Engines that must not run it.")
+    engines: list[str] = Field(description="The engines that may run it, and no others; empty for any.")
+    workspace_engines: list[str] | None = Field(description="Engines that can work in its repository; null for none.")
     avoided: list[str] = Field(description="Engines that earlier attempts lead away from.")
+    handed_off: list[str] = Field(description="Engines that handed it on to another one.")
     session: str | None = Field(description="Its session.")
     idempotency_key: str | None = Field(description="Its idempotency key.")
     task_id: str | None = Field(description="The Celery task whose call it carries out.")
@@ -446,6 +449,7 @@ class Grounds(Shape):
     cap_left: int | None = Field(description="Units left before this run; null where it took none.")
     counted: bool = Field(description="Whether it took a unit of the cap.")
     waived: bool = Field(description="Whether an exclusion was waived.")
+    waiver: str | None = Field(description="What was waived, for people.")
     local_slots: list[LocalSlots] = Field(description="The local engines' slots.")
 
 
