@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ELSEWHERE = {"bench", "demo", "down", "init", "migrate", "up"}
 # Every other command, with data of each kind in what it shows; the last run of the first job has succeeded.
 COMMANDS = (
+    "apply --check",
+    "apply --yes",
+    "apply --history",
     "audit",
     "config check",
     "config show",

@@ -76,7 +76,10 @@ class Engine(Shape):
     share: float = Field(description="Its share of all runs, a fraction of 1.")
     kind: str = Field(description="Its engine kind.")
     account: str = Field(description="The account it belongs to.")
+    configured: bool = Field(description="Whether the configuration in force has it; runs of a removed one go on.")
     worker: bool = Field(description="Whether a live worker serves it.")
+    offered: int | None = Field(description="Runs that live workers can have of it; null without any.")
+    restart: str = Field(description="Which worker to restart for more slots; empty for none.")
     enabled: bool = Field(description="Whether the configuration enables it.")
     paused: bool = Field(description="Whether a person paused it.")
     next_probe_at: Instant | None = Field(description="When an open circuit is tried next.")
@@ -111,6 +114,10 @@ class Worker(Shape):
     pid: int = Field(description="Its process.")
     engines: list[str] = Field(description="The engines it serves.")
     concurrency: int = Field(description="Runs it can have at once.")
+    slots: dict[str, int | None] = Field(description="Runs it can have of each engine; null for all of its slots.")
+    generation: int | None = Field(description="The configuration it has read.")
+    version: str = Field(description="Vibey's version.")
+    problems: dict[str, Any] = Field(description="What keeps it from serving engines, by engine.")
     alive: bool = Field(description="Whether it reported of late.")
     started_at: Instant = Field(description="When it was started.")
     seen_at: Instant = Field(description="When it reported last.")
@@ -141,6 +148,8 @@ class Status(Shape):
     engines: list[Engine] = Field(description="Every engine, in the configuration's order.")
     workers: list[Worker] = Field(description="Workers seen within the hour.")
     database: Database = Field(description="The database's size and what it keeps.")
+    generation: int | None = Field(description="The configuration in force; null before the first.")
+    file_differs: bool = Field(description="Whether the configuration file here says something else.")
 
 
 class Run(Shape):
@@ -604,6 +613,8 @@ class ShownProject(EffectiveProject):
     """One project, as of an instant."""
 
     as_of: Instant = Field(description="The instant all of it is as of.")
+    sources: dict[str, str] = Field(description="Where each value in force comes from.")
+    file: dict[str, Any] = Field(description="What the configuration file here says, where it differs.")
 
 
 class Projects(Shape):
@@ -660,12 +671,49 @@ class ConfigChecked(Shape):
     problems: list[str] = Field(description="What is wrong, for people.")
 
 
+class Change(Shape):
+    """A difference between a configuration and the one in force."""
+
+    part: str = Field(description="What differs: an engine, a pool, another table, or a key.")
+    name: str = Field(description="Its name.")
+    change: str = Field(description="What became of it, as a word.")
+    details: list[str] = Field(description="Its keys that differ, for people.")
+
+
+class Plan(Shape):
+    """What applying the configuration would change, or changed; the keys after `effects` are left out with --check."""
+
+    generation: int | None = Field(description="The configuration in force.")
+    differs: bool = Field(description="Whether anything differed.")
+    changes: list[Change] = Field(description="What differed.")
+    effects: list[str] = Field(description="What becomes of queued and running jobs, for people.")
+    changed: bool = Field(default=False, description="Whether this command made the generation.")
+    withdrawn: int = Field(default=0, description="Grants that were withdrawn.")
+
+
+class Generation(Shape):
+    """A configuration that was applied."""
+
+    generation: int = Field(description="Its number.")
+    at: Instant = Field(description="When it was applied.")
+    who: str = Field(description="By whom.")
+    difference: list[str] = Field(description="What it changed, for people.")
+    in_force: bool = Field(description="Whether it is in force.")
+
+
+class Generations(Shape):
+    """What was applied, printed with --history."""
+
+    generations: list[Generation] = Field(description="The generations, newest first.")
+
+
 class Setting(Shape):
     """A key of the configuration."""
 
     key: str = Field(description="The key with its table.")
     value: Any = Field(description="Its value; passwords are masked.")
-    source: str = Field(description="default, file, or the variable that sets it.")
+    source: str = Field(description="default, file, a generation, or the variable that sets it.")
+    file: Any = Field(description="What file and environment here say.")
 
 
 class ConfigShown(Shape):
@@ -673,6 +721,8 @@ class ConfigShown(Shape):
 
     path: str | None = Field(description="The file; null where there is none.")
     settings: list[Setting] = Field(description="The keys.")
+    generation: int | None = Field(description="The configuration in force; null where that is not known.")
+    differences: list[Change] = Field(description="What the file here would change.")
 
 
 class FoundEngine(Shape):
@@ -728,6 +778,7 @@ class Migrated(Shape):
     from_: str | None = Field(alias="from", description="The revision it was at; null for none.")
     to: str = Field(description="The revision it is at.")
     changed: bool = Field(description="Whether those differ.")
+    applied: bool = Field(description="Whether a configuration has been applied.")
 
 
 class Pruned(Shape):
@@ -912,6 +963,7 @@ class Bench(Shape):
 
 # What each command prints; where a command prints one of several, the options that lead to the others come later.
 OUTPUTS: Mapping[str, tuple[type[Shape], ...]] = {
+    "apply": (Plan, Generations),
     "audit": (Audit,),
     "bench": (Bench,),
     "cancel": (Cancelled,),

@@ -112,11 +112,15 @@ def by_trouble(engines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Engines by how much they need a look: kept out by something, full, at work, and the rest in their order."""
 
     def rank(engine: Mapping[str, Any]) -> int:
-        if engine["circuit"] != "closed" or engine["detail"] or engine["paused"] or not engine["worker"]:
+        # What keeps an engine out is both its detail and its remark; other details are nobody's trouble.
+        is_kept_out = bool(engine["detail"]) and engine["detail"] == engine["remark"]
+        if engine["circuit"] != "closed" or engine["paused"] or (is_kept_out and engine["worker"]):
             return 0
-        if engine["in_use"] >= engine["slots"]:
+        if not engine["worker"]:
             return 1
-        return 2 if engine["in_use"] else 3
+        if engine["in_use"] >= engine["slots"]:
+            return 2
+        return 3 if engine["in_use"] else 4
 
     return sorted(engines, key=rank)
 

@@ -87,6 +87,8 @@ class Unservable(Refused):
     `number` is its place in the batch it came in, from 0.
     """
 
+    word: ClassVar[str] = "unservable"
+
     def __init__(self, missing: str, where: str = "") -> None:
         self.missing = missing
         self.number = 0

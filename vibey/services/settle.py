@@ -38,6 +38,8 @@ EVENTS = {
     JobState.FAILED: Event.JOB_FAILED,
     JobState.CANCELLED: Event.JOB_CANCELLED,
 }
+LOST_DETAIL = "its worker was gone: the lease was not renewed"
+WITHDRAWN_DETAIL = "no worker started it in time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ def expired_row(expired: Expired, settled: Settlement) -> dict[str, Any]:
     """The row that ends a locked run whose holder is not asked, because it is gone or has not begun."""
     row = expired.row
     key = settled.requirement(jobs.requirement_of(row)).key
-    return end_row((row.id, row.token), settled, key)
+    detail = LOST_DETAIL if expired.started else WITHDRAWN_DETAIL
+    return {**end_row((row.id, row.token), settled, key), "detail": detail}
 
 
 class _Stale(Exception):

@@ -37,8 +37,6 @@ T = TypeVar("T")
 log = logging.getLogger("vibey.tick")
 
 PROMOTE_LIMIT = 10_000
-LOST_DETAIL = "its worker was gone: the lease was not renewed"
-WITHDRAWN_DETAIL = "no worker started it in time"
 
 
 @dataclass(frozen=True, slots=True)
