@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.commandline import CommandLine
 
 # Commands that start or stop servers are held against their description where they are tested.
-ELSEWHERE = {"bench", "demo", "down", "init", "migrate", "up"}
+ELSEWHERE = {"backup", "bench", "demo", "down", "init", "migrate", "purge", "restore", "up"}
 # Every other command, with data of each kind in what it shows; the last run of the first job has succeeded.
 COMMANDS = (
     "apply --check",
@@ -67,6 +67,9 @@ COMMANDS = (
     "slots",
     "status",
     "status -p website",
+    "config example",
+    "config example laptop",
+    "cancel --state failed --yes",
     "cancel 4 999",
     "retry 4 999",
 )

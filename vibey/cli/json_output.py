@@ -589,6 +589,14 @@ class Cancelled(Shape):
     refused: list[RefusedJob] = Field(description="Those that could not be.")
 
 
+class CancelledMatching(Shape):
+    """What became of the jobs chosen by --state, --project or --all."""
+
+    matched: dict[str, int] = Field(description="How many jobs were chosen, by state.")
+    cancelled_jobs: int = Field(description="Jobs that were cancelled.")
+    stopping_runs: int = Field(description="Runs that are being stopped.")
+
+
 class Retried(Shape):
     """What became of the jobs to be queued again."""
 
@@ -762,6 +770,74 @@ class Up(Shape):
     processes: list[Process] = Field(description="The processes.")
     flower: str | None = Field(description="The address of the pages.")
     metrics: str | None = Field(description="The address of the metrics.")
+
+
+class UnitWritten(Shape):
+    """The systemd unit that was written with --install."""
+
+    unit: str = Field(description="The file.")
+    user: str = Field(description="The user it runs as.")
+    commands: list[str] = Field(description="The commands that put it in force.")
+    missing: list[str] = Field(description="Variables that engines need and the unit does not have.")
+
+
+class BackedUp(Shape):
+    """A backup."""
+
+    file: str = Field(description="The file.")
+    at: Instant = Field(description="The instant it is as of.")
+    version: str = Field(description="The version of Vibey that made it.")
+    schema_: str = Field(alias="schema", description="The revision of the schema in it.")
+    installation: str = Field(description="The installation it is of.")
+    server: int = Field(description="The version of the database server, as PostgreSQL numbers it.")
+    bytes: int = Field(description="Its size.")
+    sha256: str = Field(description="The digest of its content.")
+    jobs: int = Field(description="Jobs in it.")
+    open_jobs: int = Field(description="Those of them that had not ended.")
+    live_runs: int = Field(description="Runs that were at work.")
+
+
+class Restored(BackedUp):
+    """What was restored from a backup."""
+
+    replaced_jobs: int = Field(description="Jobs that were replaced.")
+    redis_cleared: bool = Field(description="Whether Vibey's keys in Redis were removed.")
+
+
+class Purged(Shape):
+    """What was removed of an installation."""
+
+    removed: list[str] = Field(description="Folders and files that were removed.")
+    kept: list[str] = Field(description="Files that were left, as they are not Vibey's.")
+    external: list[str] = Field(description="Addresses of servers that were not touched, by key.")
+
+
+class OrphanedDatabase(Shape):
+    """A database whose installation is gone."""
+
+    path: str = Field(description="Its folder.")
+    data_dir: str | None = Field(description="The data folder of its installation.")
+    bytes: int = Field(description="Its size.")
+
+
+class OrphansPurged(Shape):
+    """What was removed with --orphans."""
+
+    removed: list[OrphanedDatabase] = Field(description="Databases that were removed.")
+    unknown: list[str] = Field(description="Folders of which nobody can say whose they are; left alone.")
+
+
+class Example(Shape):
+    """A file that comes with Vibey."""
+
+    name: str = Field(description="Its name, as given.")
+    text: str = Field(description="Its text.")
+
+
+class Examples(Shape):
+    """The files that come with Vibey, printed without a name."""
+
+    examples: list[str] = Field(description="Their names.")
 
 
 class Down(Shape):
@@ -965,9 +1041,11 @@ class Bench(Shape):
 OUTPUTS: Mapping[str, tuple[type[Shape], ...]] = {
     "apply": (Plan, Generations),
     "audit": (Audit,),
+    "backup": (BackedUp,),
     "bench": (Bench,),
-    "cancel": (Cancelled,),
+    "cancel": (Cancelled, CancelledMatching),
     "config check": (ConfigChecked,),
+    "config example": (Example, Examples),
     "config show": (ConfigShown,),
     "cost": (Cost,),
     "demo": (Demo,),
@@ -995,10 +1073,12 @@ OUTPUTS: Mapping[str, tuple[type[Shape], ...]] = {
     "project set": (Project,),
     "project show": (ShownProject,),
     "prune": (Pruned,),
+    "purge": (Purged, OrphansPurged),
     "replay": (Replayed, WhatIf),
+    "restore": (Restored,),
     "retry": (Retried,),
     "simulate": (Simulated,),
     "slots": (Slots,),
     "status": (Status,),
-    "up": (Up,),
+    "up": (Up, UnitWritten),
 }
