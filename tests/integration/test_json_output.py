@@ -69,7 +69,7 @@ COMMANDS = (
     "status -p website",
     "config example",
     "config example laptop",
-    "cancel --state failed --yes",
+    "cancel --state granted --yes",
     "cancel 4 999",
     "retry 4 999",
 )
