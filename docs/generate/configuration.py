@@ -25,6 +25,7 @@ TABLES: Mapping[str, type[model.Table]] = {
     "pool.NAME": model.PoolSettings,
     "schedule.NAME": model.ScheduleSettings,
     "verify.NAME": model.VerifySettings,
+    "host.NAME.ENGINE": model.HostEngineSettings,
 }
 # Tables of names the operator chooses: the key of [engines] they are, and what their keys name.
 COUNTS = {"engines.slots": ("slots", "an engine"), "engines.fair_weights": ("fair_weights", "a project")}
@@ -34,15 +35,17 @@ INTRODUCTION = """\
 # Configuration
 
 `vibey.toml` in the working folder, or the file that `$VIBEY_CONFIG` or `--config` names. Every key has a default, so
-the file may be missing. `vibey config check` finds every mistake at once; `vibey config show` prints what is in force
-and where each value came from. Below a key's meaning stands *what it may be*, and the variable that overrides it.
+the file may be missing. `vibey config check` finds every mistake at once. What routing depends on is in force once
+it is [applied](../how-to/change-the-configuration.md); `vibey config show` prints what is in force, where each value
+came from, and where the file says something else. Below a key's meaning stands *what it may be*, and the variable that
+overrides it.
 [A file with every key](../../config/vibey.toml) says the same in TOML.
 """
 LEADS = {
     "services": "Where the servers are. Belongs to each machine.",
     "engines": (
-        "How the installation routes, waits, pays and retries. `vibey new` copies the keys marked ◆ into a project; "
-        "from then on `vibey project set` changes them there."
+        "How the installation routes, waits, pays and retries. The project `default` follows the keys marked ◆ when "
+        "they are applied; `vibey new` copies them into a project, where `vibey project set` changes them from then on."
     ),
     "engines.slots": "How many runs an engine may have at once.",
     "engines.fair_weights": "Each project's part of the slots under `fair_share`.",
@@ -50,6 +53,9 @@ LEADS = {
     "pool.NAME": "Optional: how one of several engines is chosen ([explanation](../explanation/pools-and-tiers.md)).",
     "schedule.NAME": "Optional: hours in which the weight of a pool's member takes a factor.",
     "verify.NAME": "Optional: checks that a job may ask for by name ([how to](../how-to/workspaces.md)).",
+    "host.NAME.ENGINE": (
+        "Optional: paths of an engine that differ on one machine, which `$VIBEY_HOST` names, else its host name."
+    ),
 }
 
 
@@ -90,6 +96,7 @@ def lines() -> Mapping[str, list[Line]]:
         if head := HEAD.fullmatch(text):
             name = head["table"]
             current = re.sub(r"^(engine|pool|schedule|verify)\..*", r"\1.NAME", name)
+            current = re.sub(r"^host\..*", "host.NAME.ENGINE", current)
             found[current] = []
         elif current and (key := KEY.fullmatch(text)):
             found[current].append(Line(key["key"], key["value"], key["meaning"] or ""))

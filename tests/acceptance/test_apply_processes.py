@@ -1,0 +1,88 @@
+"""Real workers follow what is applied: new engines without a restart, and none that their file would run otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.wait import until
+from vibey.services.apply import apply
+from vibey.settings import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.fleet import Fleet
+
+SERVES = "select coalesce(bool_or('{engine}' = any(engines)), false) from workers where name like '{worker}@%'"
+
+
+def _rewrite(fleet: Fleet, **words: str) -> None:
+    """Edit the fleet's file, and apply it."""
+    text = fleet.config.read_text(encoding="utf-8")
+    for old, new in words.items():
+        assert old in text
+        text = text.replace(old, new)
+    fleet.config.write_text(text, encoding="utf-8")
+    fleet.settings = load(fleet.config, {})
+    fleet.installation = fleet.installation.reread(fleet.settings)
+    apply(fleet.installation)
+
+
+def test_a_worker_follows_a_new_engine_without_a_restart(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """A job for the new engine runs on the worker that was there before, while a run of a removed one goes on."""
+    fleet = open_fleet(engine={"near": {}})
+    [worker] = fleet.muster()
+    gate = fleet.gate("old")
+    fleet.enqueue(payload={"gate": str(gate)})
+    fleet.until_working(1)
+    _rewrite(fleet, near="fresh")
+    fleet.until(SERVES.format(engine="fresh", worker="build"), what="the worker to serve the new engine")
+    assert not fleet.value(SERVES.format(engine="near", worker="build"))
+    [job] = fleet.enqueue(payload={})
+    fleet.until(f"select state = 'succeeded' and engine = 'fresh' from jobs where id = {job}")
+    gate.touch()
+    assert fleet.until_ended() == {"succeeded": 2}
+    assert worker.running
+    sound(fleet)
+
+
+def test_workers_with_different_files_each_run_what_they_agree_on(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """One that starts with an older file takes no engine away, and says which it does not serve, and why."""
+    fleet = open_fleet(engine={"near": {}, "far": {}})
+    older = fleet.folder / "older.toml"
+    text = fleet.config.read_text(encoding="utf-8")
+    older.write_text(text.replace('"far"', '"elsewhere"'), encoding="utf-8")
+    fleet.muster()
+    fleet.build("second", environment={"VIBEY_CONFIG": str(older)})
+    fleet.until_workers(3)
+    problems = "select problems from workers where name like 'second@%'"
+    until(lambda: fleet.value(problems), what="the second worker to say what it does not serve")
+    assert fleet.value(problems) == {"far": "another argv for far"}
+    assert fleet.value(SERVES.format(engine="near", worker="second"))
+    assert not fleet.value(SERVES.format(engine="far", worker="second"))
+    assert fleet.value(SERVES.format(engine="far", worker="build"))
+    fleet.enqueue(4, payload={})
+    assert fleet.until_ended() == {"succeeded": 4}
+    sound(fleet)
+
+
+def test_workers_and_beat_follow_another_lease(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """A shorter lease is put in force while nothing runs; ticks come as often as it needs, and a lost run is found."""
+    fleet = open_fleet(engine={"near": {}}, engines={"lease_seconds": 60})
+    [worker] = fleet.muster()
+    _rewrite(fleet, **{"lease_seconds = 60": "lease_seconds = 3"})
+    fleet.until("select bool_and(generation = 2) from workers", what="the workers to follow")
+    fleet.enqueue(payload={"seconds": 30})
+    fleet.until_working(1)
+    worker.kill()
+    fleet.until("select count(*) = 1 from runs where state = 'lost'", seconds=60, what="the lost run to be found")
+    fleet.build("again")
+    fleet.rows("update jobs set cancel_requested_at = now() where ended_at is null returning id")
+    fleet.until("select bool_and(ended_at is not null) from jobs", seconds=60)
+    sound(fleet)
