@@ -76,9 +76,9 @@ class AsyncVibey:
         await asyncio.to_thread(self._threads.shutdown)
 
     async def enqueue(
-        self, payload: Mapping[str, Any] | None = None, *, connection: object = None, **wishes: Unpack[Wishes]
+        self, payload: Mapping[str, Any] | str | None = None, *, connection: object = None, **wishes: Unpack[Wishes]
     ) -> Placed:
-        """Enqueue one job; `connection` as in `enqueue_many`."""
+        """Enqueue one job; a text as its payload is a prompt, and `connection` is as in `enqueue_many`."""
         return (await self.enqueue_many([order(payload, wishes)], connection=connection))[0]
 
     async def enqueue_many(self, orders: Iterable[Order], *, connection: object = None) -> list[Placed]:

@@ -28,7 +28,7 @@ from vibey.domain.settlement import JobState
 from vibey.services import control, views
 from vibey.services.batch import until_ended
 from vibey.services.control import Cancelled
-from vibey.services.enqueue import Order, Placed, order_of, place, place_within
+from vibey.services.enqueue import Order, Placed, local_repository, order_of, place, place_within
 from vibey.services.installation import Installation
 from vibey.settings import Settings, Source, load, settings_of
 
@@ -39,30 +39,41 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-__all__ = ["Cancelled", "Job", "Order", "Placed", "Run", "Vibey", "Wishes"]
+__all__ = ["Cancelled", "Job", "Order", "Placed", "Run", "TaskWishes", "Vibey", "Wishes"]
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
-class Wishes(TypedDict, total=False):
-    """What a job may ask for, by the names of a batch file's keys; `Order` has the defaults.
-
-    `not_before` is an instant with its time zone, in place of `delay_seconds`.
-    """
+class TaskWishes(TypedDict, total=False):
+    """What one call of a routed task may ask for: `task.apply_async(args, vibey={"effort": "high"})`."""
 
     project: str
     pool: str
-    priority: int
     effort: str
     capabilities: Sequence[str]
     engines: Sequence[str]
     exclude: Sequence[str]
     session: str | None
-    idempotency_key: str | None
     max_attempts: int | None
+    anyway: bool
+    title: str | None
+    labels: Mapping[str, str]
+
+
+class Wishes(TaskWishes, total=False):
+    """What a job may ask for, by the names of a batch file's keys; `Order` has the defaults.
+
+    `repo` is a path seen from here or a name below an engine's `workspace_roots`. `not_before` is an instant with its
+    time zone, in place of `delay_seconds`.
+    """
+
+    repo: str | None
+    ref: str | None
+    verify: str | None
+    priority: int
+    idempotency_key: str | None
     deadline_seconds: float | None
     delay_seconds: float | None
-    anyway: bool
     traceparent: str | None
     not_before: datetime | None
 
@@ -96,6 +107,8 @@ class Job:
     job_id: int
     project: str
     pool: str
+    title: str
+    labels: Mapping[str, str]
     state: str
     attempt: int
     max_attempts: int
@@ -175,12 +188,12 @@ class Vibey:
 
     def enqueue(
         self,
-        payload: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | str | None = None,
         *,
         connection: object = None,
         **wishes: Unpack[Wishes],
     ) -> Placed:
-        """Enqueue one job; `connection` as in `enqueue_many`."""
+        """Enqueue one job; a text as its payload is a prompt, and `connection` is as in `enqueue_many`."""
         return self.enqueue_many([order(payload, wishes)], connection=connection)[0]
 
     def enqueue_many(self, orders: Iterable[Order], *, connection: object = None) -> list[Placed]:
@@ -242,9 +255,11 @@ class Vibey:
         return load(self._config)
 
 
-def order(payload: Mapping[str, Any] | None, wishes: Wishes) -> Order:
+def order(payload: Mapping[str, Any] | str | None, wishes: Wishes) -> Order:
     """The order these wishes amount to; InvalidInput for an instant that is none, or given beside a delay."""
-    known: dict[str, Any] = {"payload": payload or {}, **wishes}
+    known: dict[str, Any] = {"payload": {} if payload is None else payload, **wishes}
+    if known.get("repo") is not None:
+        known["repo"] = local_repository(known["repo"])
     instant = known.pop("not_before", None)
     if instant is not None:
         if not isinstance(instant, datetime) or instant.tzinfo is None or known.get("delay_seconds") is not None:

@@ -23,7 +23,7 @@ MISTAKES = pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["enqueue", "{oops"], 2, "payload: '{oops' is not usable; expected one JSON object"),
-        (["enqueue", "[1]"], 2, "payload: [1] is not usable; expected one JSON object"),
+        (["enqueue", "[1]"], 2, "payload: '[1]' is not usable; expected a JSON object or the text of a prompt"),
         (["enqueue", '{"a": "' + "x" * 300_000 + '"}'], 2, "at most 262144 bytes"),
         (["enqueue", '{"a": NaN}'], 2, "JSON values only"),
         (["enqueue", "{}", "-p", "nowhere"], 3, "unknown project 'nowhere'; known: default"),
@@ -33,7 +33,7 @@ MISTAKES = pytest.mark.parametrize(
         (["enqueue", "{}", "--effort", "some"], 2, "effort: 'some' is not usable; expected one of trivial, low"),
         (["enqueue", "{}", "--deadline", "soon"], 2, "'soon' is not a length of time"),
         (["enqueue", "{}", "--max-attempts", "0"], 2, "max_attempts: 0 is not usable"),
-        (["enqueue", "{}", "--batch", "-"], 2, "give a payload or --batch, not both"),
+        (["enqueue", "{}", "--batch", "-"], 2, "give one of a payload, --payload-file and --batch"),
         (["enqueue", "--payload-file", "no/such/file"], 2, "No such file"),
         (["job", "7"], 3, "unknown job 7"),
         (["logs", "7"], 3, "unknown job 7"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ SHOWN_DIGITS = 25
 SHOWN_CHARACTERS = 60
 LONGEST_SECONDS = 100 * 366 * 86_400
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([smhd]?)")
 
 
@@ -79,6 +81,20 @@ def _require_storable(value: object, context: click.Context, parameter: click.Pa
 
 def _shortened(digits: str) -> str:
     return digits if len(digits) <= SHOWN_DIGITS else f"{digits[:SHOWN_DIGITS]}…"
+
+
+def past_instant(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | timedelta | None:
+    """An instant in ISO 8601, UTC unless it says otherwise, or how long ago, as an option's callback."""
+    if value is None:
+        return None
+    if not _DATE.match(value.strip()):
+        return timedelta(seconds=seconds(context, parameter, value) or 0)
+    try:
+        instant = datetime.fromisoformat(value.strip())
+    except ValueError:
+        message = f"{value!r} is not an instant; write 2026-03-01T14:05:00Z, or how long ago: 15m, 2h or 1d"
+        raise click.BadParameter(message, context, parameter) from None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -20,19 +20,28 @@ if TYPE_CHECKING:
     from vibey.services.installation import Installation
 
 LARGE_BYTES = 1_000_000
+# More than any payload has, with room for the blanks of a JSON text that is laid out for people.
+READ_LIMIT = 4 * 1024 * 1024
 
 
 @click.command(
     cls=Command,
     examples=(
-        """vibey enqueue '{"task": "build"}'            one job""",
-        "vibey enqueue -p website --wait '{}'         one job; wait for its end",
+        'vibey enqueue "fix the flaky test" --repo . --verify unit   a prompt, for the repository here',
+        """vibey enqueue '{"task": "build"}'            a payload of your own""",
+        "git diff | vibey enqueue - --title review    the payload from a pipe",
+        "vibey enqueue --label team=web --wait '{}'   one job; wait for its end",
         "vibey enqueue --batch jobs.jsonl             a job a line, all or none",
         "producer | vibey enqueue --batch - --json    the same from a pipe",
     ),
 )
 @click.argument("payload", required=False)
 @click.option("--payload-file", type=click.File("rb"), help="Read the payload from a file; - for standard input.")
+@click.option("--title", help="What lists call it; default: the first line of its prompt.")
+@click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label to find it by; repeatable.")
+@click.option("--repo", help="The repository to work in: a folder here, or a name below an engine's workspace_roots.")
+@click.option("--ref", help="The commit or branch of that repository to begin from; default: HEAD.")
+@click.option("--verify", metavar="NAME", help="The operator's check that its changes have to pass.")
 @click.option("-p", "--project", default="default", show_default=True, help="The project the job belongs to.")
 @click.option("--pool", default="main", show_default=True, help="The pool that serves it.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
@@ -40,10 +49,18 @@ LARGE_BYTES = 1_000_000
 @click.option("--require", "capabilities", multiple=True, help="A capability its engine must have; repeatable.")
 @click.option("--engine", "engines", multiple=True, help="An engine that may run it, and no other, ever; repeatable.")
 @click.option("--exclude", multiple=True, help="An engine that must not run it; repeatable.")
-@click.option("--session", "session_key", help="Jobs of one session like the engine that holds it warm.")
+@click.option("--session", help="Jobs of one session like the engine that holds it warm.")
 @click.option("--key", "idempotency_key", help="Idempotency key: a second job with it is the first one.")
-@click.option("--deadline", callback=seconds, metavar="TIME", help="Fail it unless it has ended by then: 90s, 15m, 2h.")
-@click.option("--delay", callback=seconds, metavar="TIME", help="Let it become due only after that time.")
+@click.option(
+    "--deadline",
+    "deadline_seconds",
+    callback=seconds,
+    metavar="TIME",
+    help="Fail it unless it has ended by then: 90s, 15m, 2h.",
+)
+@click.option(
+    "--delay", "delay_seconds", callback=seconds, metavar="TIME", help="Let it become due only after that time."
+)
 @click.option("--max-attempts", type=int, help="Attempts before it has failed; default: as configured.")
 @click.option("--anyway", is_flag=True, help="Enqueue it even if no configured engine can ever serve it.")
 @click.option("--batch", type=click.File("rb"), help="A file with a job a line, as JSON; - for standard input.")
@@ -51,19 +68,23 @@ LARGE_BYTES = 1_000_000
 @json_option
 @click.pass_context
 def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  the options above
-    """Enqueue a job with PAYLOAD, a JSON object (default {}).
+    """Enqueue a job with PAYLOAD: the text of a prompt, a JSON object, or - to read either from standard input.
 
-    A line of a batch is an object with any of the keys payload, project, pool, priority, effort, capabilities, engines,
-    exclude, session, idempotency_key, max_attempts, deadline_seconds, delay_seconds, anyway; the options stand in for
-    what a line leaves out.
+    A text becomes the payload {"prompt": TEXT}; without PAYLOAD it is {}. The repository and its check are part of the
+    payload, under the keys repo, ref and verify.
+
+    A line of a batch is an object with any of the keys payload, title, labels, repo, ref, verify, project, pool,
+    priority, effort, capabilities, engines, exclude, session, idempotency_key, max_attempts, deadline_seconds,
+    delay_seconds, anyway; the options stand in for what a line leaves out.
     """
     as_json, wait, batch = values.pop("as_json"), values.pop("wait"), values.pop("batch")
-    text = _payload_text(values.pop("payload"), values.pop("payload_file"))
-    if batch is not None and text is not None:
-        raise click.UsageError("give a payload or --batch, not both")
-    values["session"] = values.pop("session_key")
-    values["deadline_seconds"], values["delay_seconds"] = values.pop("deadline"), values.pop("delay")
-    order = _order(text, values)
+    argument, file = values.pop("payload"), values.pop("payload_file")
+    if sum(given is not None for given in (argument, file, batch)) > 1:
+        raise click.UsageError("give one of a payload, --payload-file and --batch")
+    if argument == "-":
+        file = click.File("rb").convert("-", None, context)
+    text = argument if file is None else _read_payload(file)
+    order = _order(text, values, whole=batch is None)
     with session.installation() as installation:
         if batch is None:
             code = _one(installation, order, as_json=as_json, wait=wait)
@@ -72,31 +93,39 @@ def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  
     context.exit(code)
 
 
-def _payload_text(argument: str | None, file: IO[bytes] | None) -> str | None:
-    if file is None:
-        return argument
-    if argument is not None:
-        raise click.UsageError("give a payload or --payload-file, not both")
+def _read_payload(file: IO[bytes]) -> str:
+    """The text of a file or pipe, as much of it as a payload may be; a person at a terminal is told to type it."""
     from vibey.domain.text import NotText, decode_text
-    from vibey.services.batch import LONGEST_LINE
+    from vibey.services.enqueue import PAYLOAD_LIMIT
 
-    content = file.read(LONGEST_LINE + 1)
-    if len(content) > LONGEST_LINE:
-        raise click.UsageError(f"--payload-file {file.name}: more than {LONGEST_LINE:,} bytes")
+    name = "standard input" if getattr(file, "name", "-") in {"-", "<stdin>"} else file.name
+    if file.isatty():
+        output.note("type the payload, a prompt or a JSON object, and end it with Ctrl-D")
     try:
-        return decode_text(content)
+        read = file.read(READ_LIMIT + 1)
+    except OSError as error:
+        raise click.UsageError(f"{name} cannot be read: {error.strerror}") from error
+    if len(read) > READ_LIMIT:
+        fix = f"a payload has at most {PAYLOAD_LIMIT:,} bytes; name a large file in it instead"
+        raise click.UsageError(f"{name} has more than {READ_LIMIT:,} bytes; {fix}")
+    try:
+        return decode_text(read)
     except NotText as error:
-        raise click.UsageError(f"--payload-file {file.name}: {error.reason}") from error
+        raise click.UsageError(f"{name}: {error.reason}") from error
 
 
-def _order(text: str | None, values: Mapping[str, Any]) -> Order:
+def _order(text: str | None, values: Mapping[str, Any], *, whole: bool) -> Order:
+    """The order that the options ask for; one that is not `whole` has what a batch's lines may leave out."""
     from vibey import tracing
-    from vibey.services.batch import payload_of
-    from vibey.services.enqueue import Order, validate
+    from vibey.domain.titles import labels_of
+    from vibey.services.enqueue import Order, local_repository, payload_from_text, validate
 
     surrounding = tracing.taken(os.environ.get(tracing.VARIABLE))
-    order = Order(payload={} if text is None else payload_of(text), traceparent=surrounding, **values)
-    validate(order)
+    wanted = {**values, "labels": labels_of(values["labels"]), "traceparent": surrounding}
+    if values["repo"] is not None:
+        wanted["repo"] = local_repository(values["repo"])
+    order = Order(payload={} if text is None else payload_from_text(text), **wanted)
+    validate(order if whole else replace(order, repo=None, ref=None, verify=None))
     return order
 
 

@@ -64,6 +64,8 @@ def job(ref: str | int, *, as_json: bool) -> None:
 
 def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "job", f"{found['job_id']} in project {found['project']}, pool {found['pool']}"
+    labels = ", ".join(f"{key}={value}" for key, value in found["labels"].items())
+    yield from ((name, text) for name, text in (("title", found["title"]), ("labels", labels)) if text)
     yield "state", found["state"]
     if found["reason"] != found["state"]:
         yield "reason", found["reason"]

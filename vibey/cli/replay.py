@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vibey.cli import output, session, whatif
-from vibey.cli.command import Command, json_option, seconds
+from vibey.cli.command import Command, json_option, past_instant
 from vibey.cli.output import Column
 
 if TYPE_CHECKING:
@@ -17,22 +16,6 @@ if TYPE_CHECKING:
 
     from vibey.services.installation import Installation
     from vibey.services.replay import Report
-
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-
-
-def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | timedelta | None:
-    """An instant in ISO 8601, UTC unless it says otherwise, or how long ago, as an option's callback."""
-    if value is None:
-        return None
-    if not _DATE.match(value.strip()):
-        return timedelta(seconds=seconds(context, parameter, value) or 0)
-    try:
-        instant = datetime.fromisoformat(value.strip())
-    except ValueError:
-        message = f"{value!r} is not an instant; write 2026-03-01T14:05:00Z, or how long ago: 15m, 2h or 1d"
-        raise click.BadParameter(message, context, parameter) from None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 @click.command(
@@ -45,7 +28,9 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
         "vibey replay --since 7d --what-if mode=hybrid,cap=20,slots.ollama=2   the past on other settings",
     ),
 )
-@click.option("--since", callback=_since, metavar="TIME", help="Only since this instant, or so long ago: 15m, 2h, 1d.")
+@click.option(
+    "--since", callback=past_instant, metavar="TIME", help="Only since this instant, or so long ago: 15m, 2h, 1d."
+)
 @click.option("--job", type=int, metavar="ID", help="Only those about this job.")
 @click.option("--what-if", "changes", metavar="KEY=VALUE,…", help="Simulate the past with these settings instead.")
 @json_option

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput
 from vibey.domain.settlement import JobState
+from vibey.domain.titles import labels_of
 from vibey.services import boards, queue, views
 
 if TYPE_CHECKING:
@@ -71,8 +72,16 @@ def _queue(installation: Installation, asked: Mapping[str, str]) -> View:
 
 
 def _jobs(installation: Installation, asked: Mapping[str, str]) -> View:
-    filters = {name: asked.get(name) for name in ("project", "state", "engine")}
-    return views.jobs(installation, **filters, before=whole(asked, "before"), limit=PAGE)
+    page = views.JobsPage(
+        project=asked.get("project"),
+        state=asked.get("state"),
+        engine=asked.get("engine"),
+        labels=labels_of([asked["label"]] if "label" in asked else []),
+        search=asked.get("search"),
+        before=whole(asked, "before"),
+        limit=PAGE,
+    )
+    return views.jobs(installation, page)
 
 
 def _job(installation: Installation, asked: Mapping[str, str]) -> View:
@@ -98,7 +107,7 @@ def _ledger(installation: Installation, asked: Mapping[str, str]) -> View:
 
 ENGINES = Sheet("engines", "Engines", "engines", ("project",), _engines)
 QUEUE = Sheet("queue", "Queue", "queue", ("show", "project", "after"), _queue)
-JOBS = Sheet("jobs", "Jobs", "jobs", ("project", "state", "engine", "before"), _jobs)
+JOBS = Sheet("jobs", "Jobs", "jobs", ("project", "state", "engine", "label", "search", "before"), _jobs)
 JOB = Sheet("job", "Job", "jobs", ("id", "run", "all"), _job)
 CAP = Sheet("cap", "Cap and mode", "cap", ("project", "before"), _cap)
 LEDGER = Sheet("ledger", "Ledger", "ledger", ("project", "job", "kind", "engine", "before", "public"), _ledger)

@@ -42,7 +42,8 @@ a user's worker. There `before_start` hands it to the router under the same id a
 by.
 """
 
+from vibey.client import TaskWishes
 from vibey.engines.calling import CallInfo
-from vibey.routed.task import RoutedResult, RoutedTask, TaskWishes
+from vibey.routed.task import RoutedResult, RoutedTask
 
 __all__ = ["CallInfo", "RoutedResult", "RoutedTask", "TaskWishes"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import celery
@@ -14,7 +15,7 @@ from celery.result import AsyncResult
 from kombu import Connection
 from typing_extensions import override
 
-from vibey.client import Vibey
+from vibey.client import TaskWishes, Vibey
 from vibey.domain.errors import InvalidInput
 from vibey.routed.carrier import Carrier
 from vibey.services import endings
@@ -26,26 +27,12 @@ if TYPE_CHECKING:
     from vibey.engines.calling import CallInfo
 
 HEADER = "vibey"
-DECLARED = ("project", "pool", "effort", "capabilities", "engines", "exclude", "max_attempts")
+DECLARED = ("project", "pool", "effort", "capabilities", "engines", "exclude", "max_attempts", "labels")
 
 SETTINGS = ("vibey_config", "vibey_database_url", "vibey_redis_url", "vibey_redis_prefix")
 
 _clients: WeakKeyDictionary[celery.Celery, tuple[tuple[str | None, ...], Vibey]] = WeakKeyDictionary()
 _lock = threading.Lock()
-
-
-class TaskWishes(TypedDict, total=False):
-    """What one call may ask for, as the option `vibey`: `task.apply_async(args, vibey={"effort": "high"})`."""
-
-    project: str
-    pool: str
-    effort: str
-    capabilities: Sequence[str]
-    engines: Sequence[str]
-    exclude: Sequence[str]
-    session: str | None
-    max_attempts: int | None
-    anyway: bool
 
 
 class Held:
@@ -71,6 +58,7 @@ class RoutedTask(celery.Task[Any, Any]):
     engines: Sequence[str] = ()
     exclude: Sequence[str] = ()
     max_attempts: int | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
 
     @property
     def run_info(self) -> CallInfo | None:

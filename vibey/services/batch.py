@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,17 +44,6 @@ class Batch:
     def created(self) -> int:
         """How many jobs are new."""
         return sum(each.created for each in self.placed)
-
-
-def payload_of(text: str) -> Mapping[str, Any]:
-    """A payload from JSON text; InvalidInput unless it is one JSON object."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput("payload", text.strip(), f"one JSON object ({error})") from error
-    if not isinstance(value, dict):
-        raise InvalidInput("payload", value, "one JSON object")
-    return value
 
 
 def place_lines(

@@ -4,40 +4,49 @@ All of a batch is checked before any of it is written; a batch of thousands is o
 one transaction. With a connection of the caller's (`place_within`) the job commits or vanishes with the caller's
 own work, and the router is woken after that commit, or by the next tick. An open transaction of a caller never
 blocks routing.
+
+`Order` is the one definition of what may be asked of a job: the client's keywords, the keys of a batch file's lines and
+the arguments of the Celery task `vibey.enqueue` are its fields, and the command line's options set them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vibey import tracing
 from vibey.domain.call import ROUTED_TASKS, task_call_of
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, Refused, UnknownName, Unservable
 from vibey.domain.requirement import Requirement
+from vibey.domain.titles import check_labels, check_title, shortened_title, title_source
+from vibey.engines.stream import masking
+from vibey.services.confidence import secrets_of
 from vibey.services.requirements import Candidates
 from vibey.store import callers, generations, jobs, projects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from vibey.domain.call import TaskCall
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
 
 PAYLOAD_LIMIT = 256 * 1024
 NAME_LIMIT = 200
+REPO_LIMIT = 4096
 LIST_LIMIT = 50
 PRIORITY_LIMIT = 1_000_000
 ATTEMPTS_LIMIT = 100
 YEAR_SECONDS = 366 * 86400
 CHUNK = 1000
+IN_PAYLOAD = ("repo", "ref", "verify")
+"""The fields of an order that become keys of its payload."""
+EXCERPT = 60
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -45,6 +54,8 @@ NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 class Order:
     """One job as a producer asks for it; every field is checked by `place`.
 
+    A text as `payload` is a prompt: `{"prompt": text}`. `repo`, `ref` and `verify` are written into the payload.
+    Without a `title` the job takes the first line of its prompt, or the name of the Celery task that it calls.
     `engines`, if there are any, are the only ones that may run it, whatever engines there will be. A payload that is
     the call of a Celery task (`vibey.domain.call`) needs an engine that runs such calls; one that names a repository
     (`repo`) needs an engine whose `workspace_roots` it lies under. A job that no configured engine could ever serve is
@@ -54,7 +65,12 @@ class Order:
     """
 
     project: str = "default"
-    payload: Mapping[str, Any] = field(default_factory=dict)
+    payload: Mapping[str, Any] | str = field(default_factory=dict)
+    title: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    repo: str | None = None
+    ref: str | None = None
+    verify: str | None = None
     pool: str = "main"
     priority: int = 0
     effort: str = "low"
@@ -113,6 +129,7 @@ def place_within(
 
 def place_in(connection: Connection, installation: Installation, orders: Sequence[Order]) -> list[Placed]:
     """Enqueue in a transaction of ours that goes on; whoever opened it wakes the router after the commit."""
+    orders = [with_whole_payload(order) for order in orders]
     payloads = [validate(order) for order in orders]
     checked = _Checked.load(connection, installation, orders)
     given = enumerate(zip(orders, payloads, strict=True))
@@ -137,6 +154,58 @@ def order_of(values: Mapping[str, Any]) -> Order:
     return Order(**values)
 
 
+def payload_from_text(text: str) -> Mapping[str, Any] | str:
+    """What a text that somebody typed, piped or keeps in a file is as a payload: a JSON object, or else a prompt.
+
+    InvalidInput for text that could be meant as either: it begins as an object does and is none, or is another JSON
+    value.
+    """
+    text = text.strip()
+    if not text:
+        raise InvalidInput("payload", text, "the text of a prompt or a JSON object; {} for an empty one")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if not text.startswith("{"):
+            return text
+        raise InvalidInput("payload", _excerpt(text), f"one JSON object ({error}); {_as_prompt(text)}") from error
+    if isinstance(value, dict):
+        return value
+    raise InvalidInput("payload", _excerpt(text), f"a JSON object or the text of a prompt; {_as_prompt(text)}")
+
+
+def local_repository(repo: str) -> str:
+    """The absolute path of a repository that is a folder as seen from here; any other name as it is.
+
+    A name that is no folder here is looked up below the `workspace_roots` of the engine that runs the job.
+    """
+    return os.path.abspath(repo) if os.path.isdir(repo) else repo  # noqa: PTH100, PTH112
+
+
+def with_whole_payload(order: Order) -> Order:
+    """The order with a payload that says all it is to say: a text as a prompt, and the repository beside it."""
+    # A producer's JSON may hold anything here.
+    payload: Any = order.payload
+    has_keys = order.repo is not None or order.ref is not None or order.verify is not None
+    if not has_keys and not isinstance(payload, str):
+        return order
+    if isinstance(payload, str):
+        if not payload.strip():
+            raise InvalidInput("payload", payload, "the text of a prompt; {} for an empty payload")
+        payload = {"prompt": payload}
+    if not isinstance(payload, Mapping):
+        raise InvalidInput("payload", payload, "a JSON object")
+    asked = {name: value for name in IN_PAYLOAD if (value := getattr(order, name)) is not None}
+    for name, value in asked.items():
+        check_word(name, value, REPO_LIMIT if name == "repo" else NAME_LIMIT)
+        if payload.get(name, value) != value:
+            expected = f"the same as payload.{name}, which is {payload[name]!r}, or only one of them"
+            raise InvalidInput(name, value, expected)
+    if asked and "repo" not in asked and "repo" not in payload:
+        raise InvalidInput(next(iter(asked)), next(iter(asked.values())), "a repo beside it, in whose tree it applies")
+    return replace(order, payload={**payload, **asked}, repo=None, ref=None, verify=None)
+
+
 def orders_of(lines: Iterable[str], defaults: Mapping[str, Any]) -> list[Order]:
     """Orders from JSON lines; InvalidInput names the first line that is not a job by its number."""
     orders = []
@@ -150,7 +219,8 @@ def orders_of(lines: Iterable[str], defaults: Mapping[str, Any]) -> list[Order]:
         if not isinstance(value, dict):
             raise InvalidInput(f"line {number}", value, "one JSON object")
         try:
-            order = order_of({**defaults, **value})
+            order = order_of({**_without_payload_keys(defaults, value.get("payload")), **value})
+            order = with_whole_payload(_with_local_repository(order))
             validate(order)
         except InvalidInput as error:
             raise InvalidInput(f"line {number}: {error.field}", error.value, error.expected) from error
@@ -158,9 +228,24 @@ def orders_of(lines: Iterable[str], defaults: Mapping[str, Any]) -> list[Order]:
     return orders
 
 
+def _without_payload_keys(defaults: Mapping[str, Any], payload: object) -> Mapping[str, Any]:
+    """The defaults of a line but those that its payload says itself."""
+    said = payload if isinstance(payload, Mapping) else {}
+    return {name: value for name, value in defaults.items() if name not in IN_PAYLOAD or name not in said}
+
+
+def _with_local_repository(order: Order) -> Order:
+    return order if order.repo is None else replace(order, repo=local_repository(order.repo))
+
+
 def validate(order: Order) -> str:
     """Check everything about an order that needs no database; returns its payload as JSON text."""
+    order = with_whole_payload(order)
     _check_words(order)
+    if order.title is not None:
+        check_title(order.title)
+    if order.labels != {}:
+        check_labels(order.labels)
     task_call_of(order.payload)
     _check_whole("priority", order.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
     efforts = [level.label for level in Effort]
@@ -192,10 +277,10 @@ def _check_words(order: Order) -> None:
             check_word(name, word)
 
 
-def check_word(name: str, value: object) -> None:
+def check_word(name: str, value: object, limit: int = NAME_LIMIT) -> None:
     """InvalidInput unless the value is text fit for a name or a key: printable, not blank, not overlong."""
-    if not isinstance(value, str) or not value.strip() or len(value) > NAME_LIMIT or not value.isprintable():
-        raise InvalidInput(name, value, f"printable text of 1 to {NAME_LIMIT} characters")
+    if not isinstance(value, str) or not value.strip() or len(value) > limit or not value.isprintable():
+        raise InvalidInput(name, value, f"printable text of 1 to {limit} characters")
 
 
 def _check_whole(name: str, value: object, low: int, high: int) -> None:
@@ -208,6 +293,15 @@ def _check_seconds(name: str, seconds: object) -> None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= YEAR_SECONDS:
         raise InvalidInput(name, seconds, "a number of seconds above 0, at most a year")
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
+
+
+def _as_prompt(text: str) -> str:
+    shown = json.dumps({"prompt": text}, ensure_ascii=False) if len(text) <= EXCERPT else '{"prompt": "…"}'
+    return f"to enqueue this text as a prompt, write {shown}"
 
 
 def _payload_text(payload: object) -> str:
@@ -238,6 +332,7 @@ class _Checked:
     connection: Connection
     pools: frozenset[str]
     max_attempts: int
+    masked: Callable[[str], str]
 
     @classmethod
     def load(cls, connection: Connection, installation: Installation, orders: Sequence[Order]) -> _Checked:
@@ -252,13 +347,15 @@ class _Checked:
             connection,
             frozenset({"main", *candidates.pools}),
             installation.under(connection, generation).settings.engines.max_attempts,
+            masking(secrets_of(installation.settings)),
         )
 
     def job(self, number: int, order: Order, payload: str) -> jobs.NewJob:
         """The job an order asks for, checked; `number` is the order's place among those of its batch."""
         if order.pool not in self.pools:
             raise UnknownName("pool", order.pool, tuple(sorted(self.pools)))
-        call = task_call_of(order.payload)
+        said = cast("Mapping[str, Any]", order.payload)
+        call = task_call_of(said)
         if not order.anyway:
             self._require_known(order, call)
         asked = Effort.named(order.effort)
@@ -269,11 +366,11 @@ class _Checked:
             capabilities=frozenset((*order.capabilities, *(() if call is None else (ROUTED_TASKS,)))),
             excluded=frozenset(order.exclude),
             pinned=frozenset(order.engines),
-            workspace=self.candidates.workspace(order.payload),
+            workspace=self.candidates.workspace(said),
         )
         if not order.anyway:
             try:
-                self.candidates.require_one(requirement, order.payload)
+                self.candidates.require_one(requirement, said)
             except Unservable as error:
                 if not self._is_known(order):
                     error.number = number
@@ -291,6 +388,8 @@ class _Checked:
             session=order.session,
             traceparent=order.traceparent,
             task_id=None if call is None else call.id,
+            title=self._title(order),
+            labels=order.labels,
         )
 
     def _is_known(self, order: Order) -> bool:
@@ -310,6 +409,12 @@ class _Checked:
         for capability in order.capabilities:
             if capability not in offered:
                 raise UnknownName("capability", capability, tuple(sorted(offered)))
+
+    def _title(self, order: Order) -> str:
+        """The order's title, or its default, without the secrets that this installation knows."""
+        if order.title is not None:
+            return self.masked(order.title)
+        return shortened_title(self.masked(title_source(order.payload)))
 
 
 def _wake(installation: Installation, orders: Sequence[Order]) -> None:

@@ -28,6 +28,8 @@ def _any_job(row: Row[Any], purse: Purse | None) -> View:
         "job_id": row.id,
         "project": row.project,
         "pool": row.pool,
+        "title": row.title,
+        "labels": row.labels,
         "state": row.state,
         "priority": row.priority,
         "attempt": row.attempt,

@@ -6,14 +6,18 @@ Instants are ISO 8601 in UTC, durations are seconds, shares are fractions of 1.
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import InvalidInput, UnknownName
 from vibey.domain.settlement import JobState
+from vibey.domain.titles import check_labels
 from vibey.services import apply, prune, view_rows
 from vibey.services.absence import absent
+from vibey.services.enqueue import check_word
 from vibey.services.pools import MAIN, Trees
 from vibey.services.purse import outside_cap, purses
 from vibey.services.wording import instant
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 ENDS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 LIMIT = 10_000
+LOOKED_THROUGH = views.LOOKED_THROUGH
 DISPATCH_EVENTS = (
     Event.ENGINE_SLOT_WAIT_STARTED.value,
     Event.ENGINE_OVERFLOW_SELECTED.value,
@@ -58,33 +63,68 @@ class LedgerPage:
     public: bool = False
 
 
-def jobs(
-    installation: Installation,
-    *,
-    project: str | None = None,
-    state: str | None = None,
-    engine: str | None = None,
-    before: int | None = None,
-    limit: int = 20,
-) -> View:
-    """The newest jobs that fit: `jobs` and `next_before`, which pages on (None at the end)."""
-    _one_of("state", state, [each.value for each in JobState])
-    _within_limit(limit)
+@dataclass(frozen=True, slots=True)
+class JobsPage:
+    """Which jobs a page of the list holds: those that have all `labels`, and `search` in their title in either case.
+
+    `since` is the instant since which they were enqueued, or how long ago that is.
+    """
+
+    project: str | None = None
+    state: str | None = None
+    engine: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    search: str | None = None
+    since: datetime | timedelta | None = None
+    before: int | None = None
+    limit: int = 20
+
+
+def jobs(installation: Installation, wanted: JobsPage | None = None) -> View:
+    """The newest jobs that fit: `jobs` and `next_before`, which pages on (None at the end).
+
+    A page looks through a bounded number of jobs: it is `partial`, and `next_before` goes on from there, when it found
+    fewer than its `limit` in as many.
+    """
+    page = JobsPage() if wanted is None else wanted
+    _one_of("state", page.state, [each.value for each in JobState])
+    check_labels(page.labels)
+    if page.search is not None:
+        check_word("search", page.search)
+    _within_limit(page.limit)
+    listing, looked_at = views.JOBS, views.LOOKED_AT
+    if page.labels:
+        listing, looked_at = views.LABELLED_JOBS, views.LABELLED_LOOKED_AT
 
     def read(connection: Connection) -> View:
-        rows = views.JOBS.all(
+        since = views.NOW.scalar(connection) - page.since if isinstance(page.since, timedelta) else page.since
+        key, value = next(iter(page.labels.items()), (None, None))
+        looked_through = {
+            "project": _project_id(connection, page.project),
+            "state": page.state,
+            "open": page.state is not None and page.state not in ENDS,
+            "key": key,
+            "value": value,
+            "since_id": None if since is None else views.SINCE.scalar(connection, since=since),
+            "before": page.before,
+        }
+        rows = listing.all(
             connection,
-            project=_project_id(connection, project),
-            state=state,
-            open=state is not None and state not in ENDS,
-            engine=_engine_name(connection, engine),
-            before=before,
-            limit=limit,
+            engine=_engine_name(connection, page.engine),
+            since=since,
+            search=page.search,
+            labels=json.dumps(dict(page.labels)),
+            limit=page.limit,
+            **looked_through,
         )
         queued = {row.project for row in rows if row.state == JobState.QUEUED}
         owned = purses(connection, installation, sorted(queued))
-        listed = [view_rows.listed_job(row, owned.get(row.project)) for row in rows]
-        return {"jobs": listed, "next_before": _next(rows, limit)}
+        reached = None if len(rows) == page.limit else looked_at.scalar(connection, **looked_through)
+        return {
+            "jobs": [view_rows.listed_job(row, owned.get(row.project)) for row in rows],
+            "next_before": _next(rows, page.limit) or reached,
+            "partial": reached is not None,
+        }
 
     return viewed(installation, read)
 

@@ -89,7 +89,7 @@ REMOVE = Statement(
     """with page as materialized (
          select id, created_at, ended_at from jobs where id > %(after)s order by id limit %(limit)s),
        old as materialized (
-         select j.id, j.project_id from jobs j
+         select j.id, j.project_id, j.labels from jobs j
          where j.id = any(array(select id from page where ended_at < %(cutoff)s)) and j.ended_at < %(cutoff)s
            and not exists (select 1 from decisions d where d.job_id = j.id and d.pass_id > %(folded)s)
          order by j.id for update skip locked),
@@ -104,6 +104,9 @@ REMOVE = Statement(
          on conflict (day, project_id, engine) do update set runs = spendings.runs + excluded.runs,
            tokens_in = spendings.tokens_in + excluded.tokens_in,
            tokens_out = spendings.tokens_out + excluded.tokens_out, cost_usd = spendings.cost_usd + excluded.cost_usd),
+       unlabelled as (
+         delete from job_labels n using old cross join lateral jsonb_each_text(old.labels) l
+         where n.key = l.key and n.value = l.value and n.job_id = old.id),
        gone as (delete from jobs j using old where j.id = old.id returning j.id),
        noted as (
          update horizon h set jobs = h.jobs + g.jobs, runs = h.runs + (select count(*) from ran),

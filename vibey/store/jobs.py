@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.effort import Effort
@@ -26,22 +26,26 @@ INSERT = Statement(
            requirement_key bigint, payload jsonb,
            idempotency_key text, max_attempts int, deadline_seconds double precision,
            delay_seconds double precision, traceparent text,
-           task_id text)),
+           task_id text, title text, labels jsonb)),
        made as (
          insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, pinned,
                            workspace, session, requirement_key, payload, idempotency_key, max_attempts, traceparent,
-                           deadline_at, not_before, due_at, task_id, tell_after)
+                           deadline_at, not_before, due_at, task_id, tell_after, title, labels)
          select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, pinned, workspace,
                 session, requirement_key, payload, idempotency_key, max_attempts, traceparent,
                 clock_timestamp() + deadline_seconds * interval '1 second',
                 clock_timestamp() + delay_seconds * interval '1 second',
                 clock_timestamp() + coalesce(delay_seconds, 0) * interval '1 second',
-                task_id, case when task_id is not null then clock_timestamp() end
+                task_id, case when task_id is not null then clock_timestamp() end,
+                coalesce(title, ''), coalesce(labels, '{{}}')
          from (select rows.*, age_ms, clock_timestamp() as created_at from rows, installation) r order by n
          on conflict (project_id, idempotency_key) where idempotency_key is not null do nothing
-         returning id, project_id, idempotency_key),
+         returning id, project_id, idempotency_key, labels),
        noted as (
-         insert into ledger (kind, project_id, job_id) select 'JobEnqueued', project_id, id from made)
+         insert into ledger (kind, project_id, job_id) select 'JobEnqueued', project_id, id from made),
+       labelled as (
+         insert into job_labels (key, value, job_id)
+         select l.key, l.value, made.id from made cross join lateral jsonb_each_text(made.labels) l)
        select id, project_id, idempotency_key from made order by id""",  # noqa: S608  (made of constants)
 )
 BY_KEYS = Statement(
@@ -282,6 +286,8 @@ class NewJob:
     session: str | None
     traceparent: str | None
     task_id: str | None = None
+    title: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def row(self, number: int) -> dict[str, Any]:
         """The job as one JSON row of the batch; `payload` stays text inside it until the database parses it."""
@@ -305,6 +311,8 @@ class NewJob:
             "delay_seconds": self.delay_seconds,
             "traceparent": self.traceparent,
             "task_id": self.task_id,
+            "title": self.title,
+            **({"labels": dict(self.labels)} if self.labels else {}),
         }
 
 

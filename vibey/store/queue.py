@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-COLUMNS = """j.id, j.standing, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine,
+COLUMNS = """j.id, j.standing, j.title, j.labels, p.name as project, j.pool, j.state, j.priority, j.attempt,
+              j.max_attempts, j.engine,
               j.reason, j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.deadline_at,
               j.requirement_key, j.effort_now, j.capabilities, j.excluded, j.avoided, j.handed_off, j.pinned,
               j.workspace,

@@ -179,6 +179,8 @@ jobs = Table(
     Column("result", JSONB),
     _text("task_id"),
     _instant("tell_after"),
+    _text("title", ""),
+    Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
     _instant("created_at", now=True),
     _instant("ended_at"),
     CheckConstraint("state in ('queued', 'granted', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
@@ -232,6 +234,15 @@ Index(
 )
 # serves: counts and lists of jobs not yet ended, by state
 Index("jobs_open", jobs.c.state, jobs.c.id, postgresql_where=text("ended_at is null"))
+
+# The labels of jobs, once more: its key finds the newest jobs of a label in order, which no index on a JSON value does.
+job_labels = Table(
+    "job_labels",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+)
 
 run_tokens = Sequence("run_tokens", metadata=metadata)
 

@@ -11,11 +11,27 @@ COUNTS = Statement(
     "jobs not yet ended, by state; the partial index on open jobs serves it",
     "select state, count(*)::bigint as n from jobs where ended_at is null group by state",
 )
-JOBS = Statement(
-    "view-jobs",
-    "the newest jobs that fit a filter; `open` lets the index on open jobs serve a state that is not an end",
-    """select j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
-              j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.effort_now,
+# What no index serves is looked for in so many jobs at most: those before are another page's.
+LOOKED_THROUGH = 50_000
+_BEFORE = "(%(before)s::bigint is null or {id} < %(before)s) and (%(since_id)s::bigint is null or {id} >= %(since_id)s)"
+_NEWEST = f"""from jobs
+             where (%(project)s::int is null or project_id = %(project)s)
+               and (not %(open)s or ended_at is null and state = %(state)s)
+               and {_BEFORE.format(id="id")}
+             order by id desc"""
+# In the order of the label's own key, and so without sorting all the jobs of a label that many have.
+_NEWEST_LABELLED = f"""from job_labels
+             where key = %(key)s and value = %(value)s and {_BEFORE.format(id="job_id")}
+             order by job_id desc"""
+
+
+def _listing(name: str, purpose: str, newest: str) -> Statement:
+    """A list of those of `newest`, rows of jobs with their number as `place`, newest first, that fit a filter."""
+    return Statement(
+        name,
+        purpose,
+        f"""select j.id, p.name as project, j.pool, j.state, j.priority, j.attempt, j.max_attempts, j.engine, j.reason,
+              j.title, j.labels, j.not_before, j.held_at, j.created_at, j.ended_at, j.cancel_requested_at, j.effort_now,
               j.capabilities, j.excluded, j.avoided, j.handed_off, j.pinned, j.workspace,
               array(select pin from unnest(j.pinned) as pin
                     where not exists (select 1 from engines e where e.name = pin and e.configured)) as unknown_pins,
@@ -24,14 +40,58 @@ JOBS = Statement(
               extract(epoch from clock_timestamp() - r.renewed_at)::float as silent_seconds,
               extract(epoch from r.lease_expires_at - r.renewed_at)::float as lease_length_seconds,
               extract(epoch from coalesce(j.ended_at, clock_timestamp()) - j.created_at)::float as age_seconds
-       from jobs j join projects p on p.id = j.project_id left join runs r on r.id = j.run_id
+       from (select * from ({newest}) newest
+             where (%(project)s::int is null or project_id = %(project)s)
+               and (%(state)s::text is null or state = %(state)s)
+               and (%(engine)s::text is null or engine = %(engine)s)
+               and (%(since)s::timestamptz is null or created_at >= %(since)s)
+               and (%(search)s::text is null or strpos(lower(title), lower(%(search)s)) > 0)
+               and labels @> %(labels)s::jsonb
+             order by place desc limit %(limit)s) j
+       join projects p on p.id = j.project_id
+       left join runs r on r.id = j.run_id
        left join group_states g on j.state = 'queued' and g.pool = j.pool and g.requirement_key = j.requirement_key
-       where (%(project)s::int is null or j.project_id = %(project)s)
-         and (%(state)s::text is null or j.state = %(state)s)
-         and (not %(open)s or j.ended_at is null)
-         and (%(engine)s::text is null or j.engine = %(engine)s)
-         and (%(before)s::bigint is null or j.id < %(before)s)
-       order by j.id desc limit %(limit)s""",
+       order by j.id desc""",  # noqa: S608  made of constants
+    )
+
+
+JOBS = _listing(
+    "view-jobs",
+    "the newest jobs that fit a filter, looked for in a bounded number of jobs; the primary key, or the index on a "
+    "project's or on open jobs (`open`), serves it",
+    f"select id as place, * {_NEWEST} limit {LOOKED_THROUGH}",
+)
+LABELLED_JOBS = _listing(
+    "view-labelled-jobs",
+    "the newest jobs that have a label and fit a filter, looked for in a bounded number of jobs with that label",
+    f"""select n.place, j.* from (select job_id as place {_NEWEST_LABELLED} limit {LOOKED_THROUGH}) n
+             cross join lateral (select * from jobs where id = n.place offset 0) j""",  # noqa: S608  made of constants
+)
+LOOKED_AT = Statement(
+    "view-jobs-looked-at",
+    "the oldest job that a listing has looked at, if there were as many as it looks through at most",
+    f"select id {_NEWEST} offset {LOOKED_THROUGH - 1} limit 1",
+)
+LABELLED_LOOKED_AT = Statement(
+    "view-labelled-jobs-looked-at",
+    "the oldest job with a label that a listing has looked at, if there were as many as it looks through at most",
+    f"select job_id {_NEWEST_LABELLED} offset {LOOKED_THROUGH - 1} limit 1",
+)
+SINCE = Statement(
+    "view-jobs-since",
+    "a number below those of the jobs enqueued since an instant, halving what is left by the primary key, as job "
+    "numbers grow with their instants; a minute earlier, for transactions that were at work side by side",
+    """with recursive halved as (
+         select 1::bigint as low, coalesce((select max(id) from jobs), 0) + 1 as high
+         union all
+         select case when j.earlier then j.id + 1 else low end, case when j.earlier then high else middle end
+         from halved
+         cross join lateral (select (low + high) / 2 as middle) m
+         left join lateral (
+           select id, created_at < %(since)s::timestamptz - interval '1 minute' as earlier
+           from jobs where id >= middle order by id limit 1) j on true
+         where low < high)
+       select max(low) from halved""",
 )
 JOB = Statement(
     "view-job",
@@ -42,7 +102,7 @@ JOB = Statement(
                     where not exists (select 1 from engines e where e.name = pin and e.configured)) as unknown_pins,
               j.session, j.payload, j.idempotency_key, j.attempt, j.max_attempts, j.refunds, j.handoffs,
               j.not_before, j.held_at, j.deadline_at, j.cancel_requested_at, j.run_id, j.engine, j.reason, j.result,
-              j.created_at, j.ended_at, j.requirement_key, j.affinity, j.traceparent, j.task_id,
+              j.created_at, j.ended_at, j.requirement_key, j.affinity, j.traceparent, j.task_id, j.title, j.labels,
               g.reason as group_reason,
               g.since as group_since, clock_timestamp() as now,
               (select last_tick_at > j.due_at from installation where id = 1) as looked_at,
