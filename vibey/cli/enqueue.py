@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from vibey.cli import output, session
+from vibey.cli import output, session, waiting
 from vibey.cli.command import Command, json_option, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from vibey.services.batch import Batch
     from vibey.services.enqueue import Order
@@ -138,39 +137,14 @@ def _one(installation: Installation, order: Order, *, as_json: bool, wait: bool)
         click.echo(f"job {placed.job_id}" + ("" if placed.created else " (known by its key already)"))
         if spent := spent_cap(installation, placed.job_id):
             output.note(f"it waits: {spent}")
-    answer = {"job_id": placed.job_id, "created": placed.created}
+    answer: dict[str, Any] = {"job_id": placed.job_id, "created": placed.created}
     code = 0
     if wait:
-        job = _waited_for_one(installation, placed.job_id, quiet=as_json)
+        code, job = waiting.wait_to_end(installation, placed.job_id, quiet=as_json)
         answer.update({key: job[key] for key in ("state", "engine", "reason", "result")})
-        code = 0 if job["state"] == "succeeded" else 1
-        if not as_json:
-            _tell_end(job)
     if as_json:
         output.print_json(answer)
     return code
-
-
-def _waited_for_one(installation: Installation, job_id: int, *, quiet: bool) -> dict[str, Any]:
-    from vibey.services import views
-    from vibey.services.batch import until_ended
-
-    screen = output.console(stderr=True)
-    screen.quiet = quiet
-    with screen.status("") as live:
-        for _ in until_ended(installation, [job_id], threading.Event().wait):
-            if screen.is_terminal and not quiet:
-                job = views.job(installation, job_id)
-                live.update(f"{job['state']}: {job['reason']}")
-    return views.job(installation, job_id)
-
-
-def _tell_end(job: Mapping[str, Any]) -> None:
-    where = f" on {job['engine']}" if job["engine"] else ""
-    why = "" if job["state"] == "succeeded" else f": {job['reason']}"
-    click.echo(output.plain(f"{job['state']}{where} in attempt {job['attempt']}{why}"))
-    if job["state"] != "succeeded":
-        click.echo(f"see: vibey job {job['job_id']}, vibey logs {job['job_id']}")
 
 
 def _many(installation: Installation, file: IO[bytes], defaults: dict[str, Any], *, as_json: bool, wait: bool) -> int:
@@ -182,7 +156,13 @@ def _many(installation: Installation, file: IO[bytes], defaults: dict[str, Any],
         click.echo(f"enqueued {output.many(batch.created, 'job')}{known}")
     code = 0
     if wait:
-        ended = _waited_for_many(installation, batch.job_ids, quiet=as_json)
+        try:
+            ended = waiting.wait_for_jobs(installation, batch.job_ids, quiet=as_json)
+        except KeyboardInterrupt:
+            waiting.say_interrupted(batch.job_ids)
+            if as_json:
+                output.print_json(answer)
+            return waiting.INTERRUPTED
         answer.update({state: ended.get(state, 0) for state in ("succeeded", "failed", "cancelled")})
         code = 0 if ended.get("succeeded", 0) == len(set(batch.job_ids)) else 1
         if not as_json:
@@ -228,18 +208,3 @@ def _size(file: IO[bytes]) -> int | None:
     size = file.seek(0, 2)
     file.seek(0)
     return size
-
-
-def _waited_for_many(installation: Installation, job_ids: Sequence[int], *, quiet: bool) -> dict[str, int]:
-    from vibey.services.batch import until_ended
-
-    counted: dict[str, int] = {}
-    if not job_ids:
-        return counted
-    screen = output.console(stderr=True)
-    screen.quiet = quiet
-    with screen.status("") as live:
-        for counted in until_ended(installation, job_ids, threading.Event().wait):
-            if screen.is_terminal:
-                live.update("  ".join(f"{state} {count:,}" for state, count in sorted(counted.items())))
-    return counted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vibey.cli import output, session
+from vibey.cli import output, session, waiting
 from vibey.cli.command import Command, json_option
 from vibey.cli.jobref import JOB, number_of
 from vibey.cli.output import Column
@@ -39,20 +39,33 @@ SHOWN_FACTS = (
 )
 
 
-@click.command(cls=Command, examples=("vibey job 17", "vibey job 17 --json"))
+@click.command(cls=Command, examples=("vibey job 17", "vibey job 17 --wait", "vibey job 17 --json"))
 @click.argument("ref", type=JOB, metavar="ID")
+@click.option("--wait", is_flag=True, help="Wait until it has ended, and show it then; exit 1 unless it succeeded.")
 @json_option
-def job(ref: str | int, *, as_json: bool) -> None:
+@click.pass_context
+def job(context: click.Context, /, ref: str | int, *, wait: bool, as_json: bool) -> None:
     """Show one job: its state and why, its result, and every run.
 
     ID is the job's number, or the id of a Celery task: then it is the task's newest job.
     """
     from vibey.services import views
 
+    code = 0
     with session.installation() as installation:
-        found = views.job(installation, number_of(installation, ref))
+        number = number_of(installation, ref)
+        if wait:
+            code, found = waiting.wait_to_end(installation, number, quiet=as_json)
+        else:
+            found = views.job(installation, number)
+    if code != waiting.INTERRUPTED or as_json:
+        _show(found, as_json=as_json)
+    context.exit(code)
+
+
+def _show(found: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
-        output.print_json(found)
+        output.print_json(dict(found))
         return
     screen = output.console()
     screen.print(output.table((Column(""), Column("", wide=True)), _facts(found), headed=False))

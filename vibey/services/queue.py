@@ -35,6 +35,7 @@ ALL, WAITING, HELD_ONLY, BACKOFF = "all", "waiting", "held", "backoff"
 SHOWN = (ALL, WAITING, HELD_ONLY, BACKOFF)
 GROUPS = 50
 LIMIT = 500
+POSITION_LIMIT = 1000
 _PLACE = re.compile(r"(-?\d{1,18})\.(\d{1,18})")
 
 
@@ -80,6 +81,17 @@ def queue(installation: Installation, wanted: QueuePage) -> View:
         }
 
     return views.viewed(installation, read)
+
+
+def position(installation: Installation, job_id: int) -> int | None:
+    """The place of a due job in the queue order of its pool, from 1; above `POSITION_LIMIT` it is no longer exact.
+
+    None for a job that is not queued, or that is not to start before a later instant.
+    """
+    before = installation.database.statement(
+        lambda connection: rows.jobs_before(connection, job_id, POSITION_LIMIT),
+    )
+    return None if before is None else before + 1
 
 
 def _page(connection: Connection, wanted: QueuePage, after: Place | None) -> Sequence[Row[Any]]:

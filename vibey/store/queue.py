@@ -95,6 +95,33 @@ BACKOFFS = Statement(
     "how many jobs are in backoff; the index on backoffs serves it",
     "select count(*)::bigint from jobs where state = 'queued' and not_before is not null",
 )
+POSITION = Statement(
+    "queue-position",
+    "how many due jobs of its pool come before a due job in queue order, counted up to a limit: those before it in "
+    "each group, which a skip scan finds",
+    """with recursive job as materialized (
+         select id, pool, standing from jobs where id = %(id)s and state = 'queued' and not_before is null),
+       keys as (
+         (select j.requirement_key as key from jobs j, job
+          where j.pool = job.pool and j.state = 'queued' and j.not_before is null
+          order by j.requirement_key limit 1)
+         union all
+         select (select j.requirement_key from jobs j, job
+                 where j.pool = job.pool and j.state = 'queued' and j.not_before is null
+                   and j.requirement_key > keys.key
+                 order by j.requirement_key limit 1)
+         from keys where keys.key is not null)
+       select (select count(*) from (
+                 select 1
+                 from keys
+                 cross join lateral (
+                   select 1 from jobs j
+                   where j.pool = job.pool and j.requirement_key = keys.key and j.state = 'queued'
+                     and j.not_before is null and (j.standing, j.id) < (job.standing, job.id)
+                   limit %(limit)s) earlier
+                 limit %(limit)s) counted)
+       from job""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +165,9 @@ def backing_off(connection: Connection, *, project: int | None, after: Place | N
 def backoffs(connection: Connection) -> int:
     """How many jobs are in backoff."""
     return int(BACKOFFS.scalar(connection))
+
+
+def jobs_before(connection: Connection, job_id: int, limit: int) -> int | None:
+    """How many due jobs of its pool come before this one, `limit` at most; None when it is not due itself."""
+    found: int | None = POSITION.scalar(connection, id=job_id, limit=limit)
+    return found
