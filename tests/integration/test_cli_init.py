@@ -169,7 +169,8 @@ def test_a_missing_login_is_all_that_is_missing(
     programs("codex", CODEX)
     said = Cli(tmp_path / "vibey.toml")("init")
     assert "codex: 1.2.3, not logged in\n" in said.out
-    assert "next: vibey up" in said.out
+    assert "0 of 1 engine can run jobs now\nnext: vibey up, once one of them has its login" in said.out
+    assert "or put a key in $CODEX_API_KEY" in said.out
     assert list(load(tmp_path / "vibey.toml", {}).engine) == ["codex"]
     text = (tmp_path / "vibey.toml").read_text(encoding="utf-8")
     assert "# Not logged in; run: codex login" in text
@@ -271,22 +272,76 @@ def test_the_cap_covers_every_paid_run_of_what_was_found(
     assert "a retry is a run of its own and takes a unit" in text
 
 
-def test_init_writes_once(
+def test_nothing_found_writes_nothing(
     programs: Callable[[str, str], None],  # noqa: ARG001  (no client of this machine's)
     ports: Callable[[dict[str, int]], None],
     tmp_path: Path,
 ) -> None:
+    """Without any engine: exit 3, no file, also where one is to be replaced, and everything looked for is named."""
+    port = free_port()
+    ports({"ollama": port})
+    path = tmp_path / "vibey.toml"
+    said = Cli(path)("init")
+    assert said.code == 3
+    assert not path.exists()
+    for words in ("claude, codex, opencode, gemini, qwen", f"{port} (ollama)", "nothing was written", "[engine.agent]"):
+        assert words in said.complaint
+    path.write_text("# mine\n", encoding="utf-8")
+    assert Cli(path)("init", "--force").code == 3
+    assert path.read_text(encoding="utf-8") == "# mine\n"
+
+
+@pytest.mark.parametrize(("inside", "root"), [("site/src", "site"), ("elsewhere", None), ("home", None)])
+def test_clients_may_work_in_the_repository_init_runs_in(
+    inside: str,
+    root: str | None,
+    programs: Callable[[str, str], None],
+    ports: Callable[[dict[str, int]], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Inside a repository its folder is a root; elsewhere, and in a home that is one, the key is a comment."""
+    ports({})
+    programs("claude", '[ "$1" = auth ] && exit 0; echo "2.1.197 (Claude Code)"')
+    for folder in ("site/.git", "site/src", "elsewhere", "home/.git"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tmp_path / inside)
+    path = tmp_path / "vibey.toml"
+    said = Cli(path)("init")
+    assert said.code == 0
+    assert load(path, {}).engine["claude"].workspace_roots == (() if root is None else (tmp_path / root,))
+    text = path.read_text(encoding="utf-8")
+    assert "# workspace_roots = [" in text
+    expected = (
+        f"may work in clones of {tmp_path}/site on: claude" if root else "name folders in workspace_roots of: claude"
+    )
+    assert expected in said.out
+    assert "not on PATH: codex, opencode, gemini, qwen" in said.out
+    assert said.out.endswith("1 of 1 engine can run jobs now\nnext: vibey up\n")
+
+
+def test_up_says_what_a_file_without_engines_needs(tmp_path: Path) -> None:
+    """Not `vibey init`, which refuses to replace it; and disabled engines are told from none."""
+    path = tmp_path / "vibey.toml"
+    path.write_text("[engines]\n", encoding="utf-8")
+    said = Cli(path)("up")
+    assert said.code == 3
+    assert f"no engine is configured in {path}" in said.complaint
+    assert "vibey init --force" in said.complaint
+    path.write_text('[engine.a]\nkind = "noop"\nenabled = false\n', encoding="utf-8")
+    assert f"every engine in {path} is disabled" in Cli(path)("up").complaint
+
+
+def test_init_writes_once(
+    programs: Callable[[str, str], None], ports: Callable[[dict[str, int]], None], tmp_path: Path
+) -> None:
     """Init writes a file that can be used, refuses to replace it, and replaces it when told to."""
     ports({})
+    programs("codex", CODEX)
     path = tmp_path / "vibey.toml"
     vibey = Cli(path)
-    assert vibey("init", "--json").json == {
-        "path": str(path),
-        "engines": [],
-        "api_keys": 0,
-        "subscriptions": 0,
-        "paid_daily_cap": 10,
-    }
+    answer = vibey("init", "--json").json
+    assert (answer["path"], [each["name"] for each in answer["engines"]]) == (str(path), ["codex"])
     assert tomllib.loads(path.read_text(encoding="utf-8"))["engines"]["paid_daily_cap_covers"] == "all"
     path.write_text("# mine\n", encoding="utf-8")
     refused = vibey("init")

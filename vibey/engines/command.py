@@ -45,10 +45,15 @@ class CommandEngine:
         found = find_program(name, allowed(os.environ, self._config.env))
         if found is not None:
             return Health(installed=True, detail=found)
+        key = f"engine.{self._config.name}.argv"
+        if os.path.isabs(name):  # noqa: PTH117
+            is_there = os.path.exists(name)  # noqa: PTH110
+            detail = f"{name} is not executable" if is_there else f"there is no program {name}"
+            return Health(installed=False, detail=detail, fix=f"install it there, or correct the path in {key}")
         return Health(
             installed=False,
             detail=f"{name} is not an executable on the PATH jobs get",
-            fix=f"install {name}, or give its absolute path in engine.{self._config.name}.argv",
+            fix=f"install {name}, or give its absolute path in {key}",
         )
 
     def run(self, job: Job, context: Context) -> RunSteps:

@@ -167,9 +167,15 @@ def _servers_stopped(settings: Settings, step: Callable[[str], None]) -> bool:
 
 
 def _require_engines(settings: Settings) -> None:
-    if not any(engine.enabled for engine in settings.engine.values()):
-        where = settings.path or "vibey.toml (there is none here)"
-        raise Refused(f"no engine is configured in {where}", "run: vibey init, or write an [engine.NAME] table in it")
+    if any(engine.enabled for engine in settings.engine.values()):
+        return
+    if settings.path is None:
+        fix = "run: vibey init, or write an [engine.NAME] table in it"
+        raise Refused("no engine is configured in vibey.toml (there is none here)", fix)
+    if settings.engine:
+        raise Refused(f"every engine in {settings.path} is disabled", "set enabled = true for one of them")
+    fix = "write an [engine.NAME] table in it, or replace it by what is found here: vibey init --force"
+    raise Refused(f"no engine is configured in {settings.path}", fix)
 
 
 def _prepare(installation: Installation, steps: Steps) -> None:

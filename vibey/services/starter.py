@@ -8,16 +8,17 @@ without a model, a program that does not answer) stands as a comment, with what 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import Refused
+from vibey.services import discovery
 from vibey.services.discovery import paid_access
 from vibey.services.display import many
 from vibey.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from vibey.services.discovery import Found
 
@@ -52,6 +53,8 @@ NONE_FOUND = """
 CAP_WITH_KEYS = 10
 CAP_WITH_SUBSCRIPTIONS = 50
 PRICES = "# It names no cost: price_in and price_out, in dollars per million tokens, would make one of its tokens."
+ROOTS_EXAMPLE = "/home/you/src"
+ROOTS_MEANING = "jobs may work in clones of the repositories below these folders"
 _OTHERS_SHOWN = 5
 _NO_MODEL = {
     "ollama": "run: ollama pull qwen3-coder (or another model), then: vibey init --force",
@@ -66,9 +69,39 @@ def require_free(path: Path) -> None:
         raise _taken(path)
 
 
-def write(path: Path, found: Sequence[Found], *, force: bool) -> str:
-    """Write a starter file and return its text; Refused when there is one and `force` is off."""
-    text = compose(found)
+def require_found(path: Path, found: Sequence[Found]) -> None:
+    """Refused, with everything that was looked for, when no engine was found."""
+    if not found:
+        raise Refused(
+            f"no engine was found: {'; '.join(not_found(found))}; nothing was written",
+            f"install or start one and run vibey init again, or describe a program of your own in {path}: "
+            'an [engine.agent] table with kind = "command" and argv = ["my-agent"]',
+        )
+
+
+def not_found(found: Sequence[Found]) -> list[str]:
+    """Where nothing was found: the programs that are not on PATH, and the ports on which no model server answers."""
+    names = {engine.name for engine in found}
+    programs = [name for name in discovery.CLIENTS if name not in names]
+    ports = [f"{port} ({name})" for name, port in discovery.SERVERS.items() if name not in names]
+    lines = [f"not on PATH: {', '.join(programs)}"] if programs else []
+    return [*lines, f"no model server answers on {discovery.LOOPBACK} at port {', '.join(ports)}"] if ports else lines
+
+
+def enclosing_repository(folder: Path) -> Path | None:
+    """The git repository that a folder is in, None outside one; never somebody's home or the whole file system."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists():
+            return None if candidate in {Path.home(), Path(candidate.anchor)} else candidate
+    return None
+
+
+def write(path: Path, found: Sequence[Found], *, force: bool, repository: Path | None = None) -> str:
+    """Write a starter file and return its text; Refused when there is one and `force` is off.
+
+    Coding clients may work in clones of `repository`; without one the key for that stands in the file as a comment.
+    """
+    text = compose(found, repository)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
@@ -86,11 +119,11 @@ def _taken(path: Path) -> Refused:
     return Refused(f"{path} exists already; nothing was written", "use --force to replace it")
 
 
-def compose(found: Sequence[Found]) -> str:
+def compose(found: Sequence[Found], repository: Path | None = None) -> str:
     """The text of a starter file; what cannot be used as it was found stands in it as a comment, with what it needs."""
     cap = str(paid_daily_cap(found))
     head = HEAD.format(found=paid_access_words(found), cap=cap, pad=" " * (len("100") - len(cap)))
-    blocks = [_block(engine) for engine in found]
+    blocks = [_block(engine, repository) for engine in found]
     if not any(engine.is_usable for engine in found):
         blocks.append(NONE_FOUND)
     return head + "".join(blocks)
@@ -115,10 +148,14 @@ def what_it_needs(engine: Found) -> str:
     health = engine.health
     if not engine.is_usable:
         return "; ".join(part for part in (health.detail, health.fix) if part)
-    return health.fix if health.logged_in is False else ""
+    if health.logged_in is not False:
+        return ""
+    vendor = discovery.CLIENTS.get(engine.name)
+    keys = f", or put a key in ${vendor.keys[0]} and run: vibey init --force" if vendor and vendor.keys else ""
+    return f"{health.fix}{keys}"
 
 
-def _block(engine: Found) -> str:
+def _block(engine: Found, repository: Path | None) -> str:
     version = f" {engine.health.version}" if engine.health.version else ""
     remarks = [f"# Found: {engine.where}{version}"]
     if needed := what_it_needs(engine):
@@ -129,8 +166,25 @@ def _block(engine: Found) -> str:
         more = ", ..." if len(engine.others) > _OTHERS_SHOWN else ""
         remarks.append(f"# Other models there: {', '.join(engine.others[:_OTHERS_SHOWN])}{more}")
     lines = _keys(engine)
-    written = lines if engine.is_usable else [f"# {line}" for line in lines]
+    if is_coding_client(engine):
+        lines.extend(_roots(repository))
+    written = lines if engine.is_usable else [f"# {line.removeprefix('# ')}" for line in lines]
     return "\n" + "\n".join([*remarks, *written]) + "\n"
+
+
+def is_coding_client(engine: Found) -> bool:
+    """Whether the engine edits files, and so is of most use in repositories."""
+    return engine.name in discovery.CLIENTS
+
+
+def _roots(repository: Path | None) -> list[str]:
+    if repository is None:
+        return [f"# workspace_roots = {json.dumps([ROOTS_EXAMPLE])}    # {ROOTS_MEANING}"]
+    wider = repository.parent
+    return [
+        f"workspace_roots = [{_text(str(repository))}]    # {ROOTS_MEANING}",
+        f"# workspace_roots = [{_text(str(wider))}]    # every repository beside it as well",
+    ]
 
 
 def _keys(engine: Found) -> list[str]:
