@@ -83,7 +83,7 @@ def test_repository_is_absolute_where_it_is_a_folder_here(
         (['{"prompt": "fix it"'], None, "one JSON object"),
         (['{"a": 1} {"a": 2}'], None, "one JSON object"),
         (["{" * 10_000], None, "one JSON object"),
-        (["-"], b"fix \xff it", "standard input is not UTF-8 text: byte 4"),
+        (["-"], b"fix \xff it", "standard input: not UTF-8 text (byte 0xff)"),
         (["-"], "fix\0it", "without NUL"),
         (["-"], "x" * (PAYLOAD_LIMIT + 1), f"at most {PAYLOAD_LIMIT} bytes"),
         (["-"], "x" * 5_000_000, "standard input has more than 4,194,304 bytes"),
