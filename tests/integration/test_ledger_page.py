@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A fallback takes no unit here; the ends of runs leave out what does not apply; the rest is not brought about.
 SOMETIMES = {
+    Event.CONFIGURATION_APPLIED,
     Event.PROJECT_CHANGED,
     Event.JOB_REQUEUED,
     Event.JOB_SUCCEEDED,
@@ -44,7 +45,9 @@ def _end(bench: Bench, engine: str, outcome: Outcome) -> None:
 def _eventful(bench: Bench) -> None:
     """A day on which nearly everything happens."""
     control.new_project(bench.installation, "website")
-    control.set_project(bench.installation, "website", {"paid_daily_cap": "5"})
+    control.set_project(bench.installation, "website", {"paid_daily_cap": "5", "paid_daily_cap_covers": "all"})
+    bench.enqueue(1, project="website", pool="bought")
+    route(bench.installation, "bought")
     jobs = bench.enqueue(4)
     route(bench.installation, "main")
     query(bench.url, "update jobs set held_at = held_at - interval '20 seconds' where held_at is not null")
@@ -74,7 +77,8 @@ def test_every_kind_has_its_line() -> None:
 def test_data_are_what_the_page_says(open_bench: Callable[..., Bench]) -> None:
     """Nothing is written that the page does not name, and what it names is written."""
     rules = {"mode": "hybrid", "overflow_after_seconds": 10, "paid_daily_cap": 3, "slots": {"l": 1, "p": 5}}
-    bench = open_bench(engine={"l": noop(), "p": noop("paid")}, engines=rules)
+    pools = {"main": {"members": ["l", "p"]}, "bought": {"members": ["p"]}}
+    bench = open_bench(engine={"l": noop(), "p": noop("paid")}, engines=rules, pool=pools)
     _eventful(bench)
     written: dict[str, set[str]] = defaultdict(set)
     for kind, data in bench.rows("select kind, data from ledger"):
