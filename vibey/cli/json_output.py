@@ -182,6 +182,8 @@ class AnyJob(Shape):
     job_id: int = Field(description="Its number.")
     project: str = Field(description="Its project.")
     pool: str = Field(description="The pool that serves it.")
+    title: str = Field(description="What lists call it; empty when it has none.")
+    labels: dict[str, str] = Field(description="Its labels, each key with its value.")
     state: str = Field(description="queued, granted, running, succeeded, failed or cancelled.")
     priority: int = Field(description="Higher goes first.")
     attempt: int = Field(description="The attempt it is in, or how many it took.")
@@ -204,6 +206,7 @@ class Jobs(Shape):
     as_of: Instant = Field(description="The instant all of it is as of.")
     jobs: list[ListedJob] = Field(description="The jobs.")
     next_before: int | None = Field(description="What --before of the next page is; null at the end.")
+    partial: bool = Field(description="Whether the page ended because it had looked through as many jobs as it may.")
 
 
 class Job(AnyJob):
