@@ -18,27 +18,20 @@ from vibey.cli.command import Command, json_option
 @json_option
 @click.pass_context
 def doctor(context: click.Context, *, as_json: bool) -> None:
-    """Check services, schema, engines and workers; say how to mend them.
+    """Check this machine, services, schema, engines and workers; say how to mend them.
 
-    Starts the embedded servers if the configuration names none. The engines are asked for their version, login and
-    model all at once, never for work; what does not answer within half a minute is named. An engine whose login is
-    good again is reopened.
+    Starts nothing: a server of this installation that does not run is reported as that. The engines are asked for
+    their version, login and model all at once, never for work. Each check has half a minute; one that has not
+    answered by then is named, and the others go on. An engine whose login is good again is reopened.
     """
-    from vibey.services.doctor import State, check
-    from vibey.services.installation import Installation, ensure_services
+    from vibey.services.doctor import State, examine
 
-    chosen = session.settings()
-    ensure_services(chosen)
-    opened = Installation.open(chosen)
-    try:
-        found = []
-        for each in check(opened, waiting=output.slow):
-            found.append(each)
-            if not as_json:
-                state = each.state.value
-                output.check_line(f"{state:<4}", state, f"{each.name}: {each.detail}", each.fix)
-    finally:
-        opened.close()
+    found = []
+    for each in examine(session.settings(), waiting=output.slow):
+        found.append(each)
+        if not as_json:
+            state = each.state.value
+            output.check_line(f"{state:<4}", state, f"{each.name}: {each.detail}", each.fix)
     is_good = all(each.state is not State.FAIL for each in found)
     if as_json:
         output.print_json({"ok": is_good, "checks": [each.as_json() for each in found]})

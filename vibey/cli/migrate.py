@@ -20,7 +20,7 @@ def migrate(*, as_json: bool) -> None:
     What is in force stays in force: `vibey apply` is what changes it. Refused while workers of the version before are
     alive. Starts the embedded servers if the configuration names none. `vibey up` does this by itself.
     """
-    from vibey.services.installation import Installation, ensure_services
+    from vibey.services.installation import Installation, ensure_services, require_suitable_redis
     from vibey.store import generations
     from vibey.store import migrate as schema
 
@@ -28,6 +28,7 @@ def migrate(*, as_json: bool) -> None:
     ensure_services(chosen)
     opened = Installation.open(chosen)
     try:
+        require_suitable_redis(chosen)
         before = schema.current(opened.database)
         opened.upgrade_schema()
         after = schema.current(opened.database)

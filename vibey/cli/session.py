@@ -23,6 +23,7 @@ def settings() -> Settings:
 def installation() -> Iterator[Installation]:
     """The installation, with its schema checked; ServiceUnavailable names `vibey up` when its own servers are down."""
     from vibey.domain.errors import ServiceUnavailable
+    from vibey.services.host import require_host
     from vibey.services.installation import Installation
 
     chosen = settings()
@@ -34,6 +35,8 @@ def installation() -> Iterator[Installation]:
             # What answers, but lacks something, is not mended by starting it.
             if chosen.services.database_url or type(error) is not ServiceUnavailable:
                 raise
+            # A server of our own may have ended because its disk is full.
+            require_host(chosen)
             raise ServiceUnavailable(error.service, error.detail, "run: vibey up") from error
         yield opened.current()
     finally:

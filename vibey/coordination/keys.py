@@ -7,7 +7,7 @@
 | `PREFIX again:POOL` | string, 60 s | someone asked while the router was at work: it looks once more |
 | `PREFIX stop:RUN` | list, 1 h | news for the holder of a run: renew at once, the answer says why; 5 s at its end |
 
-Celery keeps its own keys under the same prefix (`global_keyprefix`).
+Celery keeps its own keys and channels under the same prefix (`global_keyprefix`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ AGAIN_MS = 60_000
 STOP_SECONDS = 3600
 # Longer than anyone waits for it.
 RELEASE_SECONDS = 5
+
+
+def subscribed_patterns(prefix: str, database: int) -> tuple[str, ...]:
+    """The channels that Celery's processes subscribe to by pattern: control commands, and Flower's events.
+
+    A user with an ACL needs each of them word for word (`&PATTERN`), for a wider pattern does not cover it.
+    """
+    return f"{prefix}/{database}.celery.pidbox", f"{prefix}/{database}.celeryev/*"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,10 @@ class WakeUps:
     def _redis(self) -> Redis:
         from redis import Redis
 
+        from vibey.coordination.server import client_url
+
         return Redis.from_url(
-            self._url,
+            client_url(self._url),
             decode_responses=True,
             socket_timeout=5,
             socket_connect_timeout=2,

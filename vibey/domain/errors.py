@@ -129,7 +129,7 @@ class OutOfResources(ServiceUnavailable):
     def __init__(self, service: str, problem: str, detail: str, remedy: str) -> None:
         self.service = service
         self.problem = problem
-        self.detail = f"{problem} ({detail})"
+        self.detail = f"{problem} ({detail})" if detail else problem
         self.remedy = remedy
         VibeyError.__init__(self, f"{service}: {self.detail}", remedy)
 

@@ -81,6 +81,7 @@ _REDIS_UNSUITABLE: tuple[tuple[str, str, str], ...] = (
     ("NOPERM", "the user lacks rights", "grant them: docs/how-to/several-machines.md has the line for the ACL"),
     ("READONLY", "it is a read-only replica", "name the primary in redis_url"),
     ("NOAUTH", "it asks for a password", "name it in redis_url: redis://:PASSWORD@host:port/0"),
+    ("HELLO must be called", "it asks for a password", "name it in redis_url: redis://:PASSWORD@host:port/0"),
     ("Authentication required", "it asks for a password", "name it in redis_url: redis://:PASSWORD@host:port/0"),
     ("WRONGPASS", "user or password is wrong", "correct redis_url"),
     ("invalid username-password", "user or password is wrong", "correct redis_url"),

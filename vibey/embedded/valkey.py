@@ -67,9 +67,13 @@ class Valkey:
         self._log = logs / f"{self._directory.name}.log"
 
     def answers(self, at: Server) -> bool:
-        """Say whether the recorded port answers to the recorded password; no other server knows it."""
+        """Say whether the recorded port answers to the recorded password; no other server knows it.
+
+        One that cannot write to its disk refuses even a PING, but it runs, and goes on once there is room.
+        """
         request = f"AUTH {at.password}\r\nPING\r\n".encode()
-        return at.port != 0 and exchange(at.port, request, lines=2).endswith(b"+OK\r\n+PONG\r\n")
+        answer = exchange(at.port, request, lines=2) if at.port else b""
+        return answer.startswith((b"+OK\r\n+PONG\r\n", b"+OK\r\n-MISCONF"))
 
     def pid(self) -> int | None:
         """Return the server's process id, None when none runs."""

@@ -19,6 +19,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from vibey.domain.faults import fault_of_redis
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -80,6 +82,9 @@ def celery_settings(
         "broker_connection_retry_on_startup": True,
         # the default gives up after 100 tries, which a long outage of Redis exceeds
         "broker_connection_max_retries": None,
+        # a server whose disk or memory is full refuses commands; by default a worker ends at the first of these, and
+        # its runs with it
+        "broker_channel_error_retry": True,
         "broker_transport_options": {
             # nothing stays unacknowledged, so this only has to exceed every run
             "visibility_timeout": run_timeout_seconds + 6 * MARGIN_SECONDS,
@@ -189,7 +194,7 @@ class Publisher:
             options: dict[str, Any] = {"queue": CONTROL_QUEUE, "add_to_parent": False}
             self._app.send_task(ROUTE_TASK, args=[pool], argsrepr=pool, kwargsrepr="", **options)
         except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
-            log.warning("could not send a wake-up for pool %s: %s", pool, error)
+            log.warning("could not send a wake-up for pool %s: %s", pool, _reason(error))
             return False
         return True
 
@@ -203,7 +208,7 @@ class Publisher:
                 push = producer.connection.ensure(producer, self._push, **RETRIES)
                 push(producer, grants)
         except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
-            log.warning("could not send %d grants: %s", len(grants), error)
+            log.warning("could not send %d grants: %s", len(grants), _reason(error))
             return 0
         return len(grants)
 
@@ -213,7 +218,7 @@ class Publisher:
         try:
             self._app.send_task(CANARY_TASK, args=[worker], **options)
         except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
-            log.warning("could not send the canary of %s: %s", worker, error)
+            log.warning("could not send the canary of %s: %s", worker, _reason(error))
             return False
         return True
 
@@ -257,6 +262,11 @@ class Publisher:
             ignore_result=True,
             create_sent_event=True,
         )
+
+
+def _reason(error: Exception) -> object:
+    """Why the broker took no message: what it lacks where that is known, else its own words."""
+    return fault_of_redis(str(error)) or error
 
 
 def _letter(channel: Any, task: Any, queue: str) -> str:  # noqa: ANN401  kombu's channel and task are untyped

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vibey import embedded
 from vibey.coordination import server
 from vibey.domain.errors import SchemaOutdated, ServiceUnavailable, SettingsError
 from vibey.domain.outcome import one_line
 from vibey.services import apply, fleet
+from vibey.services.checks import Check, State, run_check
 from vibey.services.display import database
 from vibey.services.fleet import config_of
-from vibey.services.installation import is_embedded, service_urls
+from vibey.services.host import host_checks
+from vibey.services.installation import Installation, is_embedded, service_urls
 from vibey.services.prune import kept
 from vibey.services.purse import PaidPools, purses
 from vibey.services.views import engines, workers
@@ -21,65 +22,84 @@ from vibey.settings import ProjectPolicy
 from vibey.store import cap, migrate, projects, suitability, views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from vibey.engines.contract import Health
     from vibey.services.asking import Waiting
-    from vibey.services.installation import Installation
     from vibey.services.purse import Purse
+    from vibey.settings import Settings
     from vibey.store.database import Connection
     from vibey.store.projects import Project
 
-LEAST_REDIS = (6, 2)
+__all__ = ["Check", "State", "check", "engine_check", "examine"]
+
 TICK_PATIENCE_SECONDS = 15.0
 # So many projects are named in one check.
 NAMED = 5
 
 
-class State(StrEnum):
-    """How a check came out; only `fail` makes the whole fail."""
+def examine(settings: Settings, waiting: Waiting | None = None) -> Iterator[Check]:
+    """Look at everything, starting nothing: what does not run is reported as that. Ends whatever hangs.
 
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at, what was found, and what a person should do about it."""
-
-    name: str
-    state: State
-    detail: str
-    fix: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The check as a JSON object."""
-        return {"name": self.name, "state": self.state.value, "detail": self.detail, "fix": self.fix}
+    Each check has its time (CHECK_SECONDS), and one that is late is named. `waiting` is told whom we wait for.
+    """
+    yield from run_check("disk", lambda: host_checks(settings), waiting)
+    servers = run_check("servers", lambda: _servers(settings), waiting)
+    yield from servers
+    if any(server.state is State.FAIL for server in servers):
+        yield from _engines(settings, waiting)
+        return
+    installation = Installation.open(settings)
+    try:
+        yield from check(installation, waiting=waiting)
+    finally:
+        installation.close()
 
 
 def check(installation: Installation, *, staff: bool = True, waiting: Waiting | None = None) -> Iterator[Check]:
-    """Look at everything, one check at a time; without `staff`, not at workers and ticks.
+    """Look at services that run, and at everything else; without `staff`, not at workers and ticks.
 
-    The engines are looked at all at once and come as they answer; `waiting` is told which of them are slow.
+    The engines are looked at all at once and come as they answer; `waiting` is told which checks are slow.
     """
-    database = list(_postgres(installation))
+
+    def looked(name: str, question: Callable[[Installation], Iterable[Check]]) -> list[Check]:
+        return run_check(name, lambda: question(installation), waiting)
+
+    database = looked("postgres", _postgres)
     yield from database
-    yield _redis(installation)
+    yield from looked("redis", _redis)
     ready = False
     if database[0].state is not State.FAIL:
-        schema = _schema(installation)
-        ready = schema.state is State.OK
-        yield schema
-    yield from _engines(installation, waiting, is_recorded=ready)
+        schema = looked("schema", _schema)
+        ready = schema[0].state is State.OK
+        yield from schema
+    found: dict[str, Health] = {}
+    yield from _engines(installation.settings, waiting, found)
     if ready:
-        yield from _configuration(installation)
-        yield from _projects(installation, os.environ)
-        yield from _caps(installation, os.environ)
-        yield _database(installation)
+        yield from looked("engines", lambda _: _recorded(installation, found))
+        yield from looked("configuration", _configuration)
+        yield from looked("projects", lambda known: _projects(known, os.environ))
+        yield from looked("cap", lambda known: _caps(known, os.environ))
+        yield from looked("database", _database)
     if ready and staff:
-        yield from _workers(installation)
-        yield _ticks(installation)
+        yield from looked("workers", _workers)
+        yield from looked("beat", _ticks)
+
+
+def _servers(settings: Settings) -> Iterator[Check]:
+    """The embedded servers that do not run; nothing where all are the operator's."""
+    if not is_embedded(settings):
+        return
+    services = settings.services
+    own = {"postgres": not services.database_url, "redis": not services.redis_url}
+    found = {server.name: server for server in embedded.status(settings.data_dir)}
+    for name in [name for name, is_own in own.items() if is_own]:
+        server = found.get(name)
+        if server is None:
+            detail = f"not running; none has been set up under {settings.data_dir}"
+            yield Check(name, State.FAIL, detail, "run: vibey up")
+        elif server.pid is None:
+            yield Check(name, State.FAIL, "not running", "run: vibey up")
 
 
 def _postgres(installation: Installation) -> Iterator[Check]:
@@ -103,44 +123,50 @@ def _postgres(installation: Installation) -> Iterator[Check]:
         yield Check("postgres", State.OK, f"PostgreSQL {version}")
 
 
-def _redis(installation: Installation) -> Check:
-    try:
-        facts = server.look(service_urls(installation.settings).redis_url)
-    except ServiceUnavailable as error:
-        return Check("redis", State.FAIL, error.detail, error.remedy)
-    if facts.version < LEAST_REDIS:
-        return Check("redis", State.FAIL, facts.product, "use Redis 6.2 or newer, or Valkey")
-    if facts.memory_policy != "noeviction":
+def _redis(installation: Installation) -> Iterator[Check]:
+    services = service_urls(installation.settings)
+    found = server.examine(services.redis_url, installation.settings.services.redis_prefix)
+    for shortcoming in found.lacking:
+        yield Check("redis", State.FAIL, shortcoming.detail, shortcoming.remedy)
+    if found.lacking:
+        return
+    if found.memory_policy not in {"noeviction", ""}:
         fix = "set maxmemory-policy noeviction: a server short of memory must refuse messages, not drop them"
-        return Check("redis", State.WARN, f"{facts.product}, maxmemory-policy {facts.memory_policy}", fix)
-    return Check("redis", State.OK, facts.product)
+        yield Check("redis", State.WARN, f"{found.product}, maxmemory-policy {found.memory_policy}", fix)
+    else:
+        yield Check("redis", State.OK, found.product)
 
 
-def _schema(installation: Installation) -> Check:
+def _schema(installation: Installation) -> Iterator[Check]:
     found = migrate.current(installation.database)
     if found != migrate.HEAD:
         outdated = SchemaOutdated(found, migrate.HEAD)
         # On a machine with servers of its own one command does this and the rest.
         fix = "run: vibey up" if outdated.migration_helps and is_embedded(installation.settings) else outdated.remedy
-        return Check("schema", State.FAIL, outdated.detail, fix)
-    return Check("schema", State.OK, f"at {found}")
+        yield Check("schema", State.FAIL, outdated.detail, fix)
+    else:
+        yield Check("schema", State.OK, f"at {found}")
 
 
-def _engines(installation: Installation, waiting: Waiting | None, *, is_recorded: bool) -> Iterator[Check]:
-    configured = installation.settings.engine
+def _engines(settings: Settings, waiting: Waiting | None, found: dict[str, Health] | None = None) -> Iterator[Check]:
+    """Each engine's own doctor; what they say goes into `found`."""
+    configured = settings.engine
     if not configured:
         yield Check(
             "engines", State.FAIL, "none is configured", "run: vibey init, or write [engine.NAME] in vibey.toml"
         )
-    found = {}
     for name, health in fleet.looks((config_of(each) for each in configured.values() if each.enabled), waiting):
-        found[name] = health
+        if found is not None:
+            found[name] = health
         yield engine_check(name, health)
     for name, engine in configured.items():
         if not engine.enabled:
             yield Check(f"engine {name}", State.OK, "disabled")
-    if is_recorded:
-        fleet.record(installation, found)
+
+
+def _recorded(installation: Installation, found: Mapping[str, Health]) -> Iterator[Check]:
+    fleet.record(installation, found)
+    yield from ()
 
 
 def engine_check(name: str, health: Health) -> Check:
@@ -206,9 +232,9 @@ def _caps(installation: Installation, environ: Mapping[str, str]) -> Iterator[Ch
         yield Check("cap", State.WARN, detail, fix)
 
 
-def _database(installation: Installation) -> Check:
+def _database(installation: Installation) -> Iterator[Check]:
     found = installation.database.run(lambda connection: kept(connection, installation))
-    return Check("database", State.OK, database(found))
+    yield Check("database", State.OK, database(found))
 
 
 def _workers(installation: Installation) -> Iterator[Check]:
@@ -238,11 +264,12 @@ def _workers(installation: Installation) -> Iterator[Check]:
         yield Check("workers", State.OK, f"{names}: every engine is served")
 
 
-def _ticks(installation: Installation) -> Check:
+def _ticks(installation: Installation) -> Iterator[Check]:
     age = installation.database.statement(views.TICKED.scalar)
     fix = "run: vibey up, or start: celery -A vibey beat, and a worker of queue vibey.control"
     if age is None:
-        return Check("beat", State.FAIL, "has never ticked", fix)
-    if age > max(TICK_PATIENCE_SECONDS, 5 * installation.timing.tick_ms / 1000):
-        return Check("beat", State.FAIL, f"last tick {age:.0f} s ago", fix)
-    return Check("beat", State.OK, f"last tick {age:.0f} s ago")
+        yield Check("beat", State.FAIL, "has never ticked", fix)
+    elif age > max(TICK_PATIENCE_SECONDS, 5 * installation.timing.tick_ms / 1000):
+        yield Check("beat", State.FAIL, f"last tick {age:.0f} s ago", fix)
+    else:
+        yield Check("beat", State.OK, f"last tick {age:.0f} s ago")

@@ -11,7 +11,7 @@ import psutil
 
 from vibey import embedded
 from vibey.coordination.wakeups import WakeUps
-from vibey.domain.errors import Refused, ServiceUnavailable
+from vibey.domain.errors import Refused, SchemaOutdated, ServiceUnavailable, UnsuitableService
 from vibey.publisher import Build, Publisher, celery_settings, make_app
 from vibey.settings import normalise_database_url, normalise_redis_url, redacted_url
 from vibey.settings.applied import disagreement, followed
@@ -157,7 +157,7 @@ class Installation:
     def upgrade_schema(self) -> None:
         """Bring the schema to this version's; Refused while workers that do not know it are alive."""
         before = migrate.current(self.database)
-        if before is not None and before != migrate.HEAD:
+        if before is not None and before != migrate.HEAD and SchemaOutdated(before, migrate.HEAD).migration_helps:
             alive = [row for row in self.database.statement(fleet.OLDER_WORKERS.all) if not _has_ended(row)]
             if alive:
                 names = ", ".join(f"{row.name} (pid {row.pid} on {row.host})" for row in alive)
@@ -207,9 +207,29 @@ def ensure_services(settings: Settings) -> embedded.Services:
     return _mixed(configured, embedded.ensure(settings.data_dir))
 
 
+def start_ended_servers(settings: Settings) -> bool:
+    """Start embedded servers that were set up and have ended; says whether any had. A removed folder stays removed."""
+    if not is_embedded(settings) or embedded.locate(settings.data_dir) is None:
+        return False
+    if all(server.pid is not None for server in embedded.status(settings.data_dir)):
+        return False
+    embedded.ensure(settings.data_dir)
+    return True
+
+
 def is_embedded(settings: Settings) -> bool:
     """Whether any server of the installation is one of our own."""
     return not (settings.services.database_url and settings.services.redis_url)
+
+
+def require_suitable_redis(settings: Settings) -> None:
+    """Raise the first thing that the Redis server does not allow; one that is away is not needed yet."""
+    from vibey.coordination import server
+
+    found = server.examine(service_urls(settings).redis_url, settings.services.redis_prefix)
+    for shortcoming in found.lacking:
+        if isinstance(shortcoming, UnsuitableService):
+            raise shortcoming
 
 
 def celery_configuration(settings: Settings, urls: embedded.Services) -> dict[str, Any]:

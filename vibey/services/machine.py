@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vibey import __version__, embedded
-from vibey.domain.errors import Refused, ServiceUnavailable
+from vibey.domain.errors import Refused, ServiceUnavailable, UnsuitableService
 from vibey.embedded.processes import port_is_free
 from vibey.services import supervised, views
 from vibey.services.apply import apply, plan
 from vibey.services.doctor import Check, State, check
+from vibey.services.host import files_needed, require_host
 from vibey.services.installation import Installation, ensure_services, is_embedded, service_urls
 from vibey.services.programs import (
     BEAT,
@@ -77,6 +78,7 @@ def up(settings: Settings, steps: Steps, *, with_flower: bool = True) -> Up:
     Refused without any engine; ServiceUnavailable, with the last lines of its log, when a program does not come up.
     """
     _require_engines(settings)
+    require_host(settings)
     layout = Layout(settings.data_dir)
     with _exclusive(layout):
         if supervised.supervisord(layout) is not None:
@@ -88,7 +90,7 @@ def up(settings: Settings, steps: Steps, *, with_flower: bool = True) -> Up:
             _prepare(installation, steps)
             steps.step("starting workers and beat")
             programs = _programs(settings, steps, with_flower=with_flower)
-            layout.write(programs)
+            layout.write(programs, files_needed(settings))
             _start(installation, layout, steps)
         finally:
             installation.close()
@@ -186,7 +188,7 @@ def _prepare(installation: Installation, steps: Steps) -> None:
     failed = [found for found in _checked(installation, steps) if found.state is State.FAIL]
     broken = [found for found in failed if not found.name.startswith("engine ")]
     if broken:
-        raise ServiceUnavailable(broken[0].name, broken[0].detail, broken[0].fix)
+        raise UnsuitableService(broken[0].name, broken[0].detail, broken[0].fix)
 
 
 def _apply(installation: Installation, steps: Steps) -> None:

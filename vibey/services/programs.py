@@ -72,7 +72,8 @@ logfile_maxbytes=5MB
 logfile_backups=1
 nodaemon=true
 silent=true
-minfds=1024
+minfds={files}
+minprocs=1
 
 [rpcinterface:supervisor]
 supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
@@ -183,11 +184,14 @@ class Layout:
         """A program's log."""
         return self.folder / f"{program}.log"
 
-    def write(self, programs: tuple[Program, ...]) -> None:
-        """Write the configuration anew, Flower's too, making the folders it needs."""
+    def write(self, programs: tuple[Program, ...], files: int) -> None:
+        """Write the configuration anew, Flower's too, making the folders it needs.
+
+        Each program may open at least so many `files`: supervisord raises the soft limit where it is lower.
+        """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.parent.mkdir(mode=0o700, exist_ok=True)
-        text = HEAD + "".join(program.section() for program in programs)
+        text = HEAD.replace("{files}", str(files)) + "".join(program.section() for program in programs)
         self.configuration.write_text(text, encoding="utf-8")
         own = Path(vibey.__file__).parent / "flower" / FLOWER_CONFIGURATION
         (self.folder / FLOWER_CONFIGURATION).write_bytes(own.read_bytes())

@@ -67,7 +67,7 @@ def launch(layout: Layout, environ: Mapping[str, str]) -> None:
     said = layout.folder / "supervisord.out"
     with said.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "-c", str(layout.configuration)],
+            [sys.executable, "-m", "vibey.services.supervise", "-c", str(layout.configuration)],
             cwd=layout.folder,
             env=dict(environ),
             stdin=subprocess.DEVNULL,

@@ -31,6 +31,7 @@ from vibey.domain.errors import VibeyError
 from vibey.publisher import BUILD_TASK, CONTROL_QUEUE, ENGINE_PREFIX, ENQUEUE_QUEUE, MARGIN_SECONDS, engine_queue
 from vibey.services import endings, fleet, pulse
 from vibey.services.apply import NOTHING_APPLIED
+from vibey.services.installation import start_ended_servers
 from vibey.services.outputs import prune
 from vibey.services.programs import CONTROL_PROCESSES
 from vibey.services.pulse import Worker
@@ -220,6 +221,7 @@ class Pulse(threading.Thread):
         self._last_beat = time.monotonic()
         self._unheard = 0
         self._teller: threading.Thread | None = None
+        self._starter: threading.Thread | None = None
 
     @property
     def _installation(self) -> Installation:
@@ -232,7 +234,10 @@ class Pulse(threading.Thread):
     @override
     def run(self) -> None:
         """Beat until told to stop, and follow what is in force."""
-        self._begin()
+        try:
+            self._begin()
+        except Exception:
+            log.exception("could not begin as usual; beats are due all the same")
         cleaned = time.monotonic()
         while not self._ending.wait(self._installation.timing.tick_ms / 1000):
             try:
@@ -244,6 +249,7 @@ class Pulse(threading.Thread):
                     pulse.wake_pools(self._installation)
             except VibeyError as error:
                 log.warning("could not look for what is in force: %s", error)
+                self._start_servers()
             except Exception:
                 # A worker without its pulse would go on unseen: its engines would count as full for good.
                 log.exception("a beat failed; the next one is due")
@@ -355,6 +361,7 @@ class Pulse(threading.Thread):
         except VibeyError as error:
             log.warning("could not renew this worker's row: %s", error)
             self._unheard = 0
+            self._start_servers()
             return
         sang = silent_ms < (self._last_beat - since) * 1000
         if not self._asked() or sang:
@@ -371,4 +378,25 @@ class Pulse(threading.Thread):
         """Send a canary; False when no child is free to sing, or the broker did not take it."""
         if len(state.active_requests) >= self._worker.concurrency:
             return False
-        return self._installation.publisher.canary(worker_direct(self._worker.name), self._worker.name)
+        if self._installation.publisher.canary(worker_direct(self._worker.name), self._worker.name):
+            return True
+        self._start_servers()
+        return False
+
+    def _start_servers(self) -> None:
+        """Start embedded servers that have ended, such as a Postgres whose disk was full: nobody else watches them.
+
+        In a thread of its own, for that may take minutes and beats are due.
+        """
+        if self._starter is None or not self._starter.is_alive():
+            self._starter = threading.Thread(target=self._start_ended_servers, name="vibey-servers", daemon=True)
+            self._starter.start()
+
+    def _start_ended_servers(self) -> None:
+        try:
+            started = start_ended_servers(self._installation.settings)
+        except (VibeyError, OSError) as error:
+            log.warning("could not start the embedded servers: %s", error)
+            return
+        if started:
+            log.warning("started embedded servers that had ended")
