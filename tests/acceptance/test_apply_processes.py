@@ -28,6 +28,36 @@ def _rewrite(fleet: Fleet, **words: str) -> None:
     apply(fleet.installation)
 
 
+def _write(fleet: Fleet, text: str) -> None:
+    """Replace the fleet's file as editors do, at once."""
+    draft = fleet.folder / "draft.toml"
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(fleet.config)
+
+
+def test_a_corrected_file_is_read_again_without_another_generation(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """After an undo the worker leaves the engine unserved until its file is right, through an edit with a mistake."""
+    fleet = open_fleet(engine={"near": {}})
+    fleet.muster()
+    right = fleet.config.read_text(encoding="utf-8")
+    _rewrite(fleet, **{'"near"]': '"near", "more"]'})
+    fleet.until("select bool_and(generation = 2) from workers", what="the workers to follow")
+    apply(fleet.installation, undo=True)
+    problem = "select problems->>'near' from workers where name like 'build@%'"
+    fleet.until(f"select ({problem}) = 'another argv for near'", what="the worker to say what differs")
+    assert not fleet.value(SERVES.format(engine="near", worker="build"))
+    [job] = fleet.enqueue(payload={})
+    _write(fleet, "not TOML")
+    fleet.until(f"select ({problem}) like '%its file cannot be read%'", what="the worker to say so")
+    _write(fleet, right)
+    fleet.until(SERVES.format(engine="near", worker="build"), what="the worker to read its file again")
+    assert fleet.value("select max(number) from generations") == 3
+    fleet.until(f"select state = 'succeeded' from jobs where id = {job}", what="the job to run")
+    sound(fleet)
+
+
 def test_a_worker_follows_a_new_engine_without_a_restart(
     open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.databases import query
 from tests.support.site import Site
+from tests.support.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -264,6 +265,27 @@ def test_pages_carry_a_policy_that_forbids_what_is_not_ours(site: Site) -> None:
         assert "frame-ancestors 'none'" in policy
         assert headers["Cache-Control"] == "no-store"
         assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_every_page_says_that_the_file_differs_from_what_is_in_force(site: Site) -> None:
+    """On each page as it is read, and on open ones as soon as the file is edited, until it is applied."""
+    (job,) = site.bench.enqueue(1)
+    pages = (*PAGES, f"/job/{job}")
+    stream = site.stream("/live/ledger")
+    try:
+        _, first = stream.next("page")
+        assert "differs" not in first["html"]
+        assert not [path for path in pages if "differs from what is in force" in site.look(path).text]
+        text = site.config.read_text(encoding="utf-8")
+        site.config.write_text(text.replace("paid_daily_cap = 3", "paid_daily_cap = 4"), encoding="utf-8")
+        _, edited = stream.next("page")
+        assert "vibey.toml differs from what is in force (generation " in edited["html"]
+        for path in pages:
+            until(lambda path=path: "differs from what is in force" in site.look(path).text, what=path)
+        assert site.vibey("apply", "--yes").code == 0
+        until(lambda: "differs" not in stream.next("page")[1]["html"], what="the notice to go")
+    finally:
+        stream.close()
 
 
 def test_an_empty_installation_says_what_to_do_next(site: Site) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -12,13 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import holder
+from tests.support.restless import restless
 from tests.support.trees import STUBBORN, TREE, TREE_SIZE, living, state, supervisors
 from tests.support.wait import until
 from vibey.engines import processes
 from vibey.engines.marks import Marks
 from vibey.engines.processes import kill_leftovers
+from vibey.services import supervised
+from vibey.services.programs import OWNER_VARIABLE, Layout
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -175,22 +178,21 @@ def test_both_killed_leave_only_what_leftovers_finds(start: Start, installation:
 
 def test_leftovers_are_found_while_they_change_programs(installation: str, tmp_path: Path) -> None:
     """While a process is replaced by another program the kernel shows no environment of it: each look sees it still."""
-    script = tmp_path / "again"
-    script.write_text('#!/bin/sh\nexec "$0"\n', encoding="utf-8")
-    script.chmod(0o755)
     marks = Marks(installation, 7, 70, 700)
-    environment = {"PATH": os.environ["PATH"], **marks.variables()}
-    restless = [subprocess.Popen([script], env=environment) for _ in range(6)]
-    try:
+    with restless(tmp_path, {"PATH": os.environ["PATH"], **marks.variables()}) as pids:
         for _ in range(20):
             seen = {row.pid for found, row in processes.marked_trees(lambda found: found == marks) if found == marks}
-            assert seen == {process.pid for process in restless}
+            assert seen == pids
         (leftover,) = kill_leftovers(installation, live=lambda _job, _run: False)
-        assert leftover.killed == len(restless)
-    finally:
-        for process in restless:
-            process.kill()
-            process.wait()
+        assert leftover.killed == len(pids)
+
+
+def test_programs_of_a_data_folder_are_found_while_they_change_programs(tmp_path: Path) -> None:
+    """What a killed worker left behind is recognised by its variable, in whatever moment it is looked at."""
+    layout = Layout(tmp_path / "data")
+    with restless(tmp_path, {"PATH": os.environ["PATH"], OWNER_VARIABLE: str(layout.data_dir)}) as pids:
+        for _ in range(20):
+            assert {process.pid for process in supervised.leftovers(layout)} == pids
 
 
 def test_cancel_lets_the_program_wind_down(start: Start, tmp_path: Path, installation: str) -> None:

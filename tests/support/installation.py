@@ -8,6 +8,7 @@ import redis
 
 from tests.support.databases import query
 from tests.support.wait import until
+from vibey.coordination.keys import Keys
 from vibey.publisher import CONTROL_QUEUE, engine_queue
 from vibey.services import pulse
 from vibey.services.apply import apply
@@ -70,6 +71,14 @@ class Bench:
             prefix = self.installation.settings.services.redis_prefix
             queue = engine_queue(engine) if engine else CONTROL_QUEUE
             return int(client.llen(f"{prefix}{queue}"))
+        finally:
+            client.close()
+
+    def keep_wake_up(self, pool: str) -> bool:
+        """Let the key that says that a pool's routing message is on its way not expire; False if there is none."""
+        client = redis.Redis.from_url(self.redis_url)
+        try:
+            return bool(client.persist(Keys(self.installation.settings.services.redis_prefix).wake(pool)))
         finally:
             client.close()
 

@@ -96,7 +96,21 @@ def _apply(installation: Installation, *, yes: bool, undo: bool, as_json: bool) 
             show(done.plan)
         click.echo(f"applied: generation {done.generation} is in force")
         if undo:
-            click.echo("your file says otherwise: correct it, or the next vibey apply puts it in force again")
+            _show_file_that_differs(installation)
+
+
+def _show_file_that_differs(installation: Installation) -> None:
+    """After going back: say what the file here still changes, and what that means for workers of this machine."""
+    from vibey.services.apply import plan
+
+    found = plan(installation)
+    if not found.differs:
+        return
+    click.echo("vibey.toml here still says otherwise; edit it, or the next vibey apply puts this in force again:")
+    for change in found.changes:
+        click.echo(output.plain(f"  {change}"))
+    for name, difference in installation.current().disagreements().items():
+        click.echo(output.plain(f"until it is edited, workers of this machine leave {name} unserved: {difference}"))
 
 
 def _heading(found: Plan, *, undo: bool) -> str:

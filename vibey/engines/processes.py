@@ -107,31 +107,38 @@ def _own_line(rows: dict[int, proctable.Process]) -> set[int]:
     return line
 
 
-def _environment(folder: Path) -> bytes:
-    """A process's environment. The kernel shows none while the process is being replaced by another program (execve).
+def environment_of(pid: int) -> bytes:
+    """A process's environment; OSError once it is gone, or where it is not ours to read.
 
-    Such a process would pass for one without marks, and outlive the look; so it is looked at again until it has one.
+    The kernel shows none while another program replaces the process (execve). It would pass for one without marks, and
+    outlive the look; so it is read again until there is one.
     """
+    folder = Path(proctable.PROC, str(pid))
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         block = (folder / "environ").read_bytes()
-        if block or not _is_being_replaced(folder) or time.monotonic() > deadline:
+        if block or not _has_environment(folder) or time.monotonic() > deadline:
             return block
         time.sleep(_PAUSE_SECONDS)
 
 
-def _is_being_replaced(folder: Path) -> bool:
-    """Whether a process of user space has no environment set up: fields 9 (flags) and 51 (env_end) of its `stat`."""
+def _has_environment(folder: Path) -> bool:
+    """Whether a process has variables, or will have any: fields 9 (flags), 50 and 51 (where they begin, end) of `stat`.
+
+    Both places are 0 while a program is being replaced; for a kernel thread and one that has ended they stay so.
+    """
     fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-    return int(fields[48]) == 0 and not int(fields[6]) & _KERNEL_THREAD and fields[0] not in {b"Z", b"X"}
+    begin, end = int(fields[47]), int(fields[48])
+    if begin or end:
+        return begin != end
+    return not int(fields[6]) & _KERNEL_THREAD and fields[0] not in {b"Z", b"X"}
 
 
 def _marks_of(row: proctable.Process) -> Marks | None:
-    folder = Path(proctable.PROC) / str(row.pid)
     try:
-        if folder.stat().st_uid != os.getuid():
+        if Path(proctable.PROC, str(row.pid)).stat().st_uid != os.getuid():
             return None
-        block = _environment(folder)
+        block = environment_of(row.pid)
     except OSError:
         return None
     if b"VIBEY_RUN=" not in block:

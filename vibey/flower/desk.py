@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vibey.domain.errors import SettingsError
 from vibey.services.installation import Installation
 from vibey.settings import load
+from vibey.settings.source import file_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -72,7 +73,7 @@ class Desk:
     def __init__(self, installation: Installation | None = None) -> None:
         """Read this installation, else the one of the settings in force, opened when first needed."""
         self._installation = installation
-        self._stamp: tuple[int, int] | None = None
+        self._state: tuple[int, ...] | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="vibey-pages")
         self._readings: dict[Hashable, _Reading] = {}
         self.streams = 0
@@ -117,14 +118,13 @@ class Desk:
     def _reread(self, installation: Installation) -> Installation:
         """The installation with its file read again, if that was changed; one that cannot be read changes nothing."""
         path = installation.file.path
+        state = None if path is None else file_state(path)
+        if state is None or state == self._state:
+            return installation
+        is_first, self._state = self._state is None, state
         try:
-            found = None if path is None else path.stat()
-            stamp = None if found is None else (found.st_mtime_ns, found.st_size)
-            if stamp is None or stamp == self._stamp:
-                return installation
-            is_first, self._stamp = self._stamp is None, stamp
             return installation if is_first else installation.reread(load(path))
-        except (OSError, SettingsError):
+        except SettingsError:
             return installation
 
     def _forget_old(self, now: float) -> None:

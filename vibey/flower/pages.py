@@ -20,7 +20,7 @@ from vibey.domain.errors import VibeyError
 from vibey.flower import sheets, show
 from vibey.flower.access import Guarded, may_act, words_of
 from vibey.flower.desk import FRESH_SECONDS, STREAMS, Frame
-from vibey.services import boards
+from vibey.services import boards, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,13 +61,16 @@ class Shown(Guarded):
 
     def _drawn(self, asked: dict[str, str]) -> Callable[[Installation], Frame]:
         application, sheet = self.application, self.sheet
-        template = application.settings["template_loader"].load(f"router/{sheet.name}.html")
+        load = application.settings["template_loader"].load
+        notice, template = load("router/configuration.html"), load(f"router/{sheet.name}.html")
         acts = may_act(application.options)
 
         def draw(installation: Installation) -> Frame:
             view = sheet.read(installation, asked)
             names = {**show.FUNCTIONS, "url": application.reverse_url, "asked": asked, "acts": acts}
-            html = template.generate(**names, view=view, as_of=view["as_of"])
+            # Part of what changes on every page, so that each shows it, and no more, without being reloaded.
+            html = notice.generate(**names, configuration=views.configuration(installation))
+            html += template.generate(**names, view=view, as_of=view["as_of"])
             return Frame.of(html.decode(), view["as_of"])
 
         return draw

@@ -95,10 +95,9 @@ def plan(installation: Installation, *, undo: bool = False) -> Plan:
     return installation.database.run(read)
 
 
-def file_differs(connection: Connection, installation: Installation) -> bool:
-    """Whether this process's file and environment say anything else than what is in force; also where nothing is."""
-    number = generations.number(connection)
-    return number is None or generations.content(connection, number) != content_of(installation.file)
+def file_differs(current: Installation) -> bool:
+    """Whether this process's file and environment say another thing than the generation that it is under, if any."""
+    return current.content is None or current.content != content_of(current.file)
 
 
 def in_force_beside(

@@ -141,6 +141,11 @@ class Installation:
             found = self._judged[self.generation, engine] = disagreement(self.file, self.content, engine)
         return found
 
+    def disagreements(self) -> dict[str, str]:
+        """The engines in force that this process's file would run in another way, and how."""
+        found = {name: self.disagreement(name) for name in (self.content or {}).get("engine", {})}
+        return {name: words for name, words in found.items() if words}
+
     @property
     def identity(self) -> str:
         """What tells this installation's processes from another's on the machine. Jobs see it: no secret is in it."""

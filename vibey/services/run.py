@@ -52,7 +52,7 @@ def carry_out(
 ) -> str:
     """Carry out a granted run; says in one word how it ended, `stale` when it was not this caller's to run.
 
-    `follow` gives the installation under another generation, with this process's file read again for it.
+    `follow` gives the installation under a generation, with this process's file read again where that is due.
     """
     claimed_at, began_ns = Moment.now(), time.time_ns()
     started = _start(installation, run_id, token)
@@ -60,7 +60,7 @@ def carry_out(
         log.info("run %d: not started here, its token %d no longer holds or it is at work elsewhere", run_id, token)
         return "stale"
     held = Held.of(started, token)
-    if started.generation != installation.generation:
+    if started.generation != installation.generation or installation.disagreement(held.job.engine):
         installation = _under(installation, held, started.generation, follow)
     if odd := installation.disagreement(held.job.engine):
         return _give_back(installation, held, odd)

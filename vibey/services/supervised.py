@@ -7,6 +7,7 @@ killed worker left behind is found by a variable all programs inherit, `VIBEY_PR
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import psutil
 
 from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.processes import end, is_alive, wait_until
+from vibey.engines.processes import environment_of
 from vibey.services.programs import OWNER_VARIABLE, Layout
 
 if TYPE_CHECKING:
@@ -111,10 +113,11 @@ def stop(layout: Layout) -> bool:
 
 def leftovers(layout: Layout) -> list[psutil.Process]:
     """Live processes that one of this folder's programs is, or was, the parent of."""
+    mark = os.fsencode(f"{OWNER_VARIABLE}={layout.data_dir}")
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(OWNER_VARIABLE) == str(layout.data_dir) and is_alive(process):
+            if mark in environment_of(process.pid).split(b"\0") and is_alive(process):
                 found.append(process)
         except (psutil.Error, OSError):
             continue

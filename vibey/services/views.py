@@ -213,10 +213,16 @@ def status_in(
 
 
 def configuration_in(connection: Connection, installation: Installation) -> View:
-    """Which `generation` is in force, and whether this process's file and environment say anything else."""
-    number = generations.number(connection)
-    differs = number is None or apply.file_differs(connection, installation)
-    return {"generation": number, "file_differs": differs}
+    """`configuration` of what is in force by now, read in the caller's transaction."""
+    return configuration(installation.in_force(connection))
+
+
+def configuration(current: Installation) -> View:
+    """Which `generation` an installation is under, and whether this process's file and environment say another thing.
+
+    They also differ where nothing has been applied yet.
+    """
+    return {"generation": current.generation, "file_differs": apply.file_differs(current)}
 
 
 def counts_in(connection: Connection) -> View:

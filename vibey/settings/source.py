@@ -82,6 +82,18 @@ def read(path: Path | None, environ: Mapping[str, str]) -> Source:
     return Source(file, file.parent, _parsed(content, file))
 
 
+def file_state(path: Path | None) -> tuple[int, ...] | None:
+    """What is another one after a file was edited, replaced, or made readable; None while there is no such file.
+
+    For None, of the file that `read` takes where none is named.
+    """
+    try:
+        found = (path or Path(DEFAULT_FILE)).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _working_folder(named: str) -> Path:
     try:
         return Path.cwd()

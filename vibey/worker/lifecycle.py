@@ -5,7 +5,8 @@ At the start the engines it serves are read from its queues, its concurrency is 
 When ready, a thread of the main process keeps the worker's row fresh and watches its canary; see
 `vibey.services.pulse` for the protocol. The same thread notices within a tick that another generation is in force
 (`vibey.services.following`): the worker then reads its file again, consumes the queues of engines that are new, and no
-more those of engines that its file would run in another way.
+more those of engines that its file would run in another way. While there are such engines, a change of the file is
+noticed in the same way.
 
 A worker offers as many runs of an engine as it had processes for when it began to serve it. For an engine that is new
 it starts more processes, unless it was given a `--concurrency`; slots raised later are full until it is restarted.
@@ -278,9 +279,9 @@ class Pulse(threading.Thread):
             log.warning("could not wake the router: %s", error)
 
     def _follow(self) -> bool:
-        """Serve what the generation in force asks for, if that is another one than before; whether it is."""
-        known = self._installation.generation
-        if self._following.catch_up().generation == known:
+        """Serve what the generation in force asks for; False where neither that nor the reading of the file changed."""
+        known = self._installation, self._following.problem
+        if (self._following.catch_up(), self._following.problem) == known:
             return False
         before = set(self._worker.engines)
         self._serve()
