@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,6 @@ from vibey import embedded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
@@ -37,7 +37,17 @@ settings.register_profile(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+# Where a process that is started in the checkout, with no other settings, keeps its embedded servers.
+CHECKOUT_DATA = Path(__file__).parents[1] / ".vibey"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(autouse=True)
+def _checkout_untouched() -> Iterator[None]:
+    """No test may start servers in the checkout: a data directory that appears there fails the test it appears in."""
+    before = CHECKOUT_DATA.exists()
+    yield
+    assert before or not CHECKOUT_DATA.exists(), f"{CHECKOUT_DATA} was made by this test, or by one that ran beside it"
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.support.databases import query
+from tests.support.json_output import described
 from vibey import embedded
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert len(lines) == 1, done.stdout
-        yield Demo(folder, done.stderr, json.loads(lines[0]))
+        yield Demo(folder, done.stderr, described("demo", json.loads(lines[0])))
     finally:
         embedded.destroy(folder / "data")
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vibey
+from tests.support.json_output import described
 from vibey import embedded
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Shop:
                 **surroundings,
             )
             assert done.returncode == 0, done.stderr
-            report = json.loads(done.stdout)
+            report = described("demo", json.loads(done.stdout))
             assert (report["jobs"], report["succeeded"]) == (JOBS, JOBS)
         finally:
             for record in place.rglob("services.json"):

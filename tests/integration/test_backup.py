@@ -14,6 +14,7 @@ import redis
 from tests.support.cli import Cli, write_config
 from tests.support.commandline import ENGINES, CommandLine
 from tests.support.databases import plain, query
+from tests.support.json_output import described
 from vibey.domain.errors import Refused
 from vibey.embedded import postgres_binary
 from vibey.services import backup as service
@@ -70,13 +71,14 @@ def test_everything_comes_back(vibey: CommandLine, other: Cli, empty_database_ur
     vibey.enqueued(5)
     vibey.route()
     file = tmp_path / "a file.backup"
-    made = vibey("backup", file, "--json").json
+    made = described("backup", vibey("backup", file, "--json").json)
     assert (made["jobs"], made["open_jobs"], made["live_runs"]) == (5, 5, len(vibey.bench.live()))
     assert file.stat().st_mode & 0o777 == 0o600
     before = _rows(vibey.bench.url)
     said = other("restore", file, "--json")
     assert said.code == 0, said
-    assert (said.json["jobs"], said.json["replaced_jobs"]) == (5, 0)
+    restored = described("restore", said.json)
+    assert (restored["jobs"], restored["replaced_jobs"]) == (5, 0)
     after = _rows(empty_database_url)
     (event,) = query(empty_database_url, "select kind, data ->> 'backup_at' from ledger order by id desc limit 1")
     assert event == ("BackupRestored", made["at"])

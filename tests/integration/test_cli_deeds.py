@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.json_output import described
 from vibey.services import control
 from vibey.services.display import clock
 from vibey.services.run import _start
@@ -72,6 +73,7 @@ def test_cancel_and_retry(vibey: CommandLine) -> None:
     first, second = vibey.enqueued(2)
     said = vibey("cancel", first, 999, second, "--json")
     assert said.code == 3
+    described("cancel", said.json)
     assert [each["job_id"] for each in said.json["cancelled"]] == [first, second]
     assert [each["job_id"] for each in said.json["refused"]] == [999]
     again = vibey("retry", first, "--json")
@@ -94,11 +96,11 @@ def test_cancelling_all_that_fit(vibey: CommandLine) -> None:
     assert "--yes" in refused.err
     assert vibey("jobs", "-s", "cancelled", "--json").json["jobs"] == []
     assert vibey("cancel", "--state", "granted", "--project", "web", "--yes").out == "no such job\n"
-    said = vibey("cancel", "--project", "web", "--state", "queued", "--yes", "--json").json
+    said = described("cancel", vibey("cancel", "--project", "web", "--state", "queued", "--yes", "--json").json)
     assert said == {"matched": {"queued": 7}, "cancelled_jobs": 7, "stopping_runs": 0}
     ended = [job["job_id"] for job in vibey("jobs", "-s", "cancelled", "--json").json["jobs"]]
     assert sorted(ended) == web
-    rest = vibey("cancel", "--all", "--yes", "--json").json
+    rest = described("cancel", vibey("cancel", "--all", "--yes", "--json").json)
     assert rest == {
         "matched": {"queued": 2, "granted": 1, "running": 1},
         "cancelled_jobs": 3,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cli import Cli, write_config
 from tests.support.commandline import CommandLine
+from tests.support.json_output import described
 from vibey import Vibey
 from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.processes import free_port
@@ -157,9 +158,14 @@ def test_a_missing_schema_names_the_command(empty_database_url: str, redis_url: 
     said = vibey("enqueue", "{}")
     assert said.code == 4
     assert said.complaint.endswith("run: vibey migrate")
-    first = vibey("migrate", "--json").json
+    first = described("migrate", vibey("migrate", "--json").json)
     assert (first["from"], first["changed"]) == (None, True)
-    assert vibey("migrate", "--json").json == {"from": first["to"], "to": first["to"], "changed": False}
+    assert vibey("migrate", "--json").json == {
+        "from": first["to"],
+        "to": first["to"],
+        "changed": False,
+        "applied": False,
+    }
     assert vibey("jobs").code == 0
 
 

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from tests.support.chat_server import ChatServer, Reply
 from tests.support.cli import Cli
+from tests.support.json_output import described
 from vibey.embedded.processes import free_port
 from vibey.engines.contract import Health
 from vibey.services import discovery, starter
@@ -144,7 +145,8 @@ def test_what_is_written_works(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nobody")
     path = tmp_path / "vibey.toml"
     vibey = Cli(path)
-    written = {each["name"]: each for each in vibey("init", "--json").json["engines"]}
+    answer = described("init", vibey("init", "--json").json)
+    written = {each["name"]: each for each in answer["engines"]}
     assert [(name, each["version"], each["logged_in"]) for name, each in written.items()] == [
         ("ollama", "0.11.4", None),
         ("claude", "2.1.197", True),
@@ -340,7 +342,7 @@ def test_init_writes_once(
     programs("codex", CODEX)
     path = tmp_path / "vibey.toml"
     vibey = Cli(path)
-    answer = vibey("init", "--json").json
+    answer = described("init", vibey("init", "--json").json)
     assert (answer["path"], [each["name"] for each in answer["engines"]]) == (str(path), ["codex"])
     assert tomllib.loads(path.read_text(encoding="utf-8"))["engines"]["paid_daily_cap_covers"] == "all"
     path.write_text("# mine\n", encoding="utf-8")

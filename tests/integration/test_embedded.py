@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ from tests.support import databases
 from tests.support.wait import until
 from vibey import embedded
 from vibey.domain.errors import ServiceUnavailable
+from vibey.store.connecting import make_engine
 
 IN_ANOTHER_PROCESS = """
 import pathlib, sys
@@ -219,6 +221,26 @@ def test_servers_listen_on_loopback_only(data_dir: Path) -> None:
         listening = [c.laddr.ip for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
         assert set(listening) == {"127.0.0.1"}
         assert process.net_connections("unix") == []
+
+
+def test_no_variable_of_libpq_steers_a_connection(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that libpq reads of its environment names another server, or asks for what this one does not have."""
+    elsewhere = {
+        "PGHOST": "db.example", "PGHOSTADDR": "192.0.2.1", "PGPORT": "1", "PGDATABASE": "theirs", "PGUSER": "theirs",
+        "PGPASSWORD": "theirs", "PGPASSFILE": "/nonexistent", "PGSERVICE": "theirs", "PGSERVICEFILE": "/nonexistent",
+        "PGSYSCONFDIR": "/nonexistent", "PGOPTIONS": "-c nonsense=1", "PGAPPNAME": "theirs", "PGSSLMODE": "verify-full",
+        "PGREQUIRESSL": "1", "PGSSLNEGOTIATION": "direct", "PGSSLROOTCERT": "system", "PGSSLCERT": "/nonexistent",
+        "PGSSLKEY": "/nonexistent", "PGSSLCRL": "/nonexistent", "PGREQUIREAUTH": "none", "PGCHANNELBINDING": "require",
+        "PGGSSENCMODE": "require", "PGREQUIREPEER": "theirs", "PGTARGETSESSIONATTRS": "standby",
+        "PGLOADBALANCEHOSTS": "random", "PGCLIENTENCODING": "LATIN1", "PGDATESTYLE": "German", "PGTZ": "Asia/Tokyo",
+    }  # fmt: skip
+    url = embedded.ensure(data_dir).database_url
+    for name, value in elsewhere.items():
+        monkeypatch.setenv(name, value)
+    with closing(make_engine(url).raw_connection()) as connection:
+        assert connection.dbapi_connection is not None
+    printed = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S607
+    assert {f"{name}={value}" for name, value in elsewhere.items()} <= set(printed)
 
 
 def test_a_wrong_password_is_refused(data_dir: Path) -> None:

@@ -92,7 +92,12 @@ def test_output_from_another_machine_is_shown_as_stored(site: Site) -> None:
     (waiting,) = site.bench.enqueue(1, exclude=("near", "far", "bought"), anyway=True)
     stream = site.stream(f"/live/log/{waiting}")
     assert "has had no run yet" in stream.next("note")[1]
+    assert site.vibey("cancel", waiting).code == 0
+    assert "ended without a run" in stream.next("note")[1]
     stream.close()
+    page = site.look(f"/job/{waiting}")
+    assert "The job ended without a run" in page.text
+    assert "yet" not in page.text
     stream = site.stream("/live/log/9999")
     assert "unknown job" in stream.next("note")[1]
     stream.close()

@@ -141,6 +141,23 @@ def test_the_cap_page_shows_every_unit_with_its_evidence(site: Site) -> None:
     assert "no: given back" in page.text
 
 
+def test_a_cap_that_is_used_up_is_marked(site: Site) -> None:
+    """In words and by the colour of its card, on both pages; a cap with units left is not."""
+
+    def marked() -> list[int]:
+        """How many cards each page marks."""
+        pages = (site.look(path) for path in ("/", "/cap"))
+        return [sum("metric-card-warning" in (given.get("class") or "") for _, given in page.tags) for page in pages]
+
+    _busy(site)
+    assert marked() == [0, 0]
+    text = site.config.read_text(encoding="utf-8")
+    site.config.write_text(text.replace("paid_daily_cap = 3", "paid_daily_cap = 1"), encoding="utf-8")
+    assert site.vibey("apply", "--yes").code == 0
+    assert marked() == [1, 1]
+    assert ", none left" in site.look("/").text
+
+
 def test_the_mode_section_shows_the_measurement(site: Site) -> None:
     """After a measurement its numbers stand beside the thresholds."""
     site.bench.enqueue(2)

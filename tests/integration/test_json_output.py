@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cli import Cli
 from tests.support.databases import query
-from tests.support.json_output import described
+from tests.support.json_output import command_of, described
 from vibey.cli.command import Group
 from vibey.cli.json_output import OUTPUTS, Error
 from vibey.cli.main import cli
@@ -87,17 +87,11 @@ def with_json(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[str]:
             yield " ".join((*path, name))
 
 
-def name_of(line: str) -> str:
-    """The command that a line calls."""
-    words = line.split()
-    return next(" ".join(words[:count]) for count in (2, 1) if " ".join(words[:count]) in OUTPUTS)
-
-
 def test_every_command_with_json_is_described_and_run() -> None:
     """A new command needs a description, and a line here or a test of its own."""
     commands = set(with_json(cli))
     assert commands == OUTPUTS.keys(), "describe it in OUTPUTS of vibey/cli/json_output.py"
-    run = {name_of(line) for line in COMMANDS} | {"simulate"}
+    run = {command_of(line.split()) for line in COMMANDS} | {"simulate"}
     assert commands == run | ELSEWHERE, "add it to COMMANDS in this file"
 
 
@@ -123,16 +117,33 @@ def test_every_command_prints_what_is_documented(worked: CommandLine, tmp_path: 
     for line in COMMANDS:
         said = worked(*line.split(), "--json")
         assert said.out.isascii(), line
-        described(name_of(line), said.json)
+        described(command_of(line.split()), said.json)
     trace = tmp_path / "trace.jsonl"
     lines = (json.dumps({"at": at, "job": str(at), "seconds": {"*": 60}}) for at in range(3))
     trace.write_text("\n".join(lines), encoding="utf-8")
     described("simulate", worked("simulate", "--trace", trace, "--json").json)
 
 
+def test_every_form_of_apply_prints_what_is_documented(vibey: CommandLine) -> None:
+    """With nothing to do, with a difference, and on the way back."""
+    vibey.set_default(paid_daily_cap=7)
+    for line in ("--check", "--yes", "--undo --check", "--undo --yes", "--check", "--yes", "--history"):
+        described("apply", vibey("apply", *line.split(), "--json").json)
+
+
 def test_a_batch_prints_what_is_documented(vibey: CommandLine) -> None:
     """A batch has an object of its own."""
     described("enqueue", vibey("enqueue", "--batch", "-", "--json", stdin="{}\n{}\n").json)
+
+
+def test_a_job_that_is_waited_for_prints_what_is_documented(vibey: CommandLine) -> None:
+    """What became of it is in the same object, alone and in a batch."""
+    (job,) = vibey.enqueued(1, "--key", "done", "--title", "a title", "--label", "team=web")
+    vibey("cancel", job)
+    described("enqueue", vibey("enqueue", "{}", "--key", "done", "--wait", "--json").json)
+    line = json.dumps({"idempotency_key": "done"})
+    described("enqueue", vibey("enqueue", "--batch", "-", "--wait", "--json", stdin=line).json)
+    described("job", vibey("job", job, "--json").json)
 
 
 def test_starting_from_nothing_prints_what_is_documented(

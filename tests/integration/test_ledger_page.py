@@ -9,7 +9,7 @@ from docs.generate.events import DATA
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
-from vibey.services import adjust, control, fleet
+from vibey.services import adjust, backup, control, fleet
 from vibey.services.measure import measure
 from vibey.services.route import route
 from vibey.services.run import _start
@@ -18,6 +18,7 @@ from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from vibey.domain.outcome import Outcome
 
@@ -69,17 +70,30 @@ def _eventful(bench: Bench) -> None:
     measure(bench.installation, "default", force=True)
 
 
+def _ignore(doing: str, done: int, total: int | None) -> None:
+    """Progress that nobody reads."""
+
+
+def _restore_backup(bench: Bench, file: Path) -> None:
+    """Back the installation up, and put the backup in its place."""
+    settings = bench.installation.settings
+    backup.back_up(settings, file, _ignore)
+    bench.close()
+    backup.restore(settings, file, replace_jobs=True, confirm=lambda _target: True, progress=_ignore)
+
+
 def test_every_kind_has_its_line() -> None:
     """In the order of the code."""
     assert list(DATA) == list(Event)
 
 
-def test_data_are_what_the_page_says(open_bench: Callable[..., Bench]) -> None:
+def test_data_are_what_the_page_says(open_bench: Callable[..., Bench], tmp_path: Path) -> None:
     """Nothing is written that the page does not name, and what it names is written."""
     rules = {"mode": "hybrid", "overflow_after_seconds": 10, "paid_daily_cap": 3, "slots": {"l": 1, "p": 5}}
     pools = {"main": {"members": ["l", "p"]}, "bought": {"members": ["p"]}}
     bench = open_bench(engine={"l": noop(), "p": noop("paid")}, engines=rules, pool=pools)
     _eventful(bench)
+    _restore_backup(bench, tmp_path / "day.backup")
     written: dict[str, set[str]] = defaultdict(set)
     for kind, data in bench.rows("select kind, data from ledger"):
         written[kind].update(data)

@@ -10,6 +10,7 @@ import pytest
 
 from docs.generate.places import FILES
 from tests.support.cli import Cli, write_config
+from tests.support.json_output import described
 from vibey import embedded
 from vibey.embedded import home
 from vibey.services import purge as service
@@ -43,7 +44,7 @@ def test_servers_of_ones_own_are_named(tmp_path: Path) -> None:
     assert said.code == 0
     assert "the database that database_url names was not touched" in said.out
     assert not (tmp_path / "data").exists()
-    assert vibey("purge", "--yes", "--json").json == {
+    assert described("purge", vibey("purge", "--yes", "--json").json) == {
         "removed": [],
         "kept": [],
         "external": ["database_url", "redis_url"],
@@ -68,7 +69,7 @@ def test_orphans_are_found_by_what_their_folder_says(
     shutil.rmtree(gone)
     vibey = Cli(None)
     assert vibey("purge", "--orphans").code == 3
-    said = vibey("purge", "--orphans", "--yes", "--json").json
+    said = described("purge", vibey("purge", "--orphans", "--yes", "--json").json)
     assert [(row["path"], row["data_dir"]) for row in said["removed"]] == [(str(homes[gone]), str(gone))]
     assert said["unknown"] == [str(shared / ("0" * 16))]
     assert sorted(path.name for path in shared.iterdir()) == sorted(

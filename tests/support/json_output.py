@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from vibey.cli.json_output import OUTPUTS, Shape
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 WHERE = "vibey/cli/json_output.py"
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """The command that these arguments call, by its whole name."""
+    names = (" ".join(arguments[:count]) for count in (2, 1))
+    return next((name for name in names if name in OUTPUTS), arguments[0])
 
 
 def described(command: str, printed: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.json_output import command_of, described
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,6 +42,5 @@ class Shell:
         return out
 
     def json(self, *arguments: str) -> dict[str, Any]:
-        """Run a command that succeeds and prints one JSON object."""
-        value: dict[str, Any] = json.loads(self.run(*arguments, "--json"))
-        return value
+        """Run a command that succeeds and prints one JSON object, which is as documented."""
+        return described(command_of(arguments), json.loads(self.run(*arguments, "--json")))

@@ -16,6 +16,8 @@ from vibey.publisher import make_app
 ROOT = Path(__file__).parents[2]
 THEIRS = "redis://theirs.invalid:1/0"
 OURS = "redis://ours.invalid:2/0"
+# Servers that the settings name: none are started in the checkout.
+NAMED = {"VIBEY_DATABASE_URL": "postgresql://ours.invalid/vibey", "VIBEY_REDIS_URL": OURS}
 FIND = """
 import json, sys
 from celery.app.utils import find_app
@@ -27,7 +29,7 @@ print(json.dumps([type(ours).__name__, ours.main, ours is short, tasks]))
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Python in a checkout, in the shell of somebody who works on another Celery project."""
-    environ = {**os.environ, **hostile_variables(THEIRS), "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, **hostile_variables(THEIRS), **NAMED, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=110, check=False
     )
@@ -64,6 +66,8 @@ def test_what_the_settings_say_cannot_be_said_on_the_command_line(option: str) -
     """An option that would be without effect is refused, where a person typed it."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
     command = [sys.executable, "-m", "celery", option, "theirs", "-A", "vibey", "report"]
-    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**plain, **NAMED}, capture_output=True, text=True, timeout=110, check=False
+    )
     assert done.returncode == 1
     assert done.stderr.strip() == f"vibey: {option} is not for this application: vibey.toml says where its services are"

@@ -60,6 +60,7 @@ class ScopedCap(Cap):
     """The paid cap of one UTC day, and whose it is."""
 
     scope: str = Field(description="project or installation: who shares the units.")
+    covers: str = Field(description="exceptions or all: which paid runs take a unit.")
 
 
 class Engine(Shape):
@@ -145,6 +146,8 @@ class Status(Shape):
     granted: int = Field(description="Jobs that have a slot and were not started yet.")
     running: int = Field(description="Jobs at work.")
     cap: ScopedCap = Field(description="Today's paid cap.")
+    paid_outside_cap_today: int = Field(description="Paid runs of today that took no unit of it.")
+    paid_outside_cap: list[str] = Field(description="Why there can be such runs, for people.")
     engines: list[Engine] = Field(description="Every engine, in the configuration's order.")
     workers: list[Worker] = Field(description="Workers seen within the hour.")
     database: Database = Field(description="The database's size and what it keeps.")
@@ -340,6 +343,8 @@ class Mode(Shape):
     next_measurement: Instant | None = Field(description="When it is measured next; null where that is not wanted.")
     measured_at: Instant | None = Field(description="When it was measured last.")
     evidence: Evidence | None = Field(description="The latest measurement, as the ledger has it.")
+    paid_outside_cap_today: int = Field(description="Paid runs of today that took no unit of the cap.")
+    paid_outside_cap: list[str] = Field(description="Why there can be such runs, for people.")
 
 
 class Measured(Mode):
@@ -365,6 +370,7 @@ class Checked(Shape):
     decisions: int = Field(description="Decisions.")
     overflows: int = Field(description="Overflows.")
     fallbacks: int = Field(description="Fallbacks.")
+    counted_assignments: int = Field(description="Other paid runs that took a unit, where the cap covers all.")
     events: int = Field(description="Lines of the ledger.")
     units: int = Field(description="Units of the paid cap.")
     removed_jobs: int = Field(description="Jobs that were removed before.")
@@ -958,6 +964,7 @@ class SimulatedCap(Shape):
 
     limit: int = Field(description="Units a day.")
     used: int = Field(description="Units taken in all.")
+    outside: int = Field(description="Paid runs that took no unit.")
     days: list[SimulatedDay] = Field(description="The days on which any was taken.")
 
 

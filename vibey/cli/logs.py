@@ -45,10 +45,11 @@ def logs(ref: str | int, *, follow: bool, run_id: int | None, lines: int | None,
                 output.print_raw(piece)
             return
         found = service.find(installation, job_id, run_id)
+        reason = service.no_run(installation, job_id) if found is None else ""
     if as_json:
         output.print_json(_as_json(job_id, found, lines))
     elif found is None:
-        output.note(f"job {job_id} has had no run yet; see: vibey job {job_id}")
+        output.note(f"{reason}; see: vibey job {job_id}")
     else:
         if found.source == "stored":
             output.note(f"run {found.run_id} ran on {found.host}; this is the end of its output as stored")

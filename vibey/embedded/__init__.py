@@ -78,8 +78,9 @@ __all__ = [
     "stop",
 ]
 
-# The embedded server is on loopback and has no TLS, whatever PGSSLMODE and the like of the caller's shell ask for.
-PLAIN_CONNECTION = "sslmode=disable&gssencmode=disable&channel_binding=disable"
+# The embedded server is on loopback and has no TLS, whatever PGSSLMODE and the like of the caller's shell ask for. An
+# address with all of these is complete: `vibey.store.connecting` keeps variables without a parameter here away from it.
+PLAIN_CONNECTION = "hostaddr=127.0.0.1&sslmode=disable&gssencmode=disable&channel_binding=disable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,11 @@ class LiveLog(Live):
                 found = await self.desk.shared(
                     ("output", job_id, run_id), lambda given: logs.find(given, job_id, run_id)
                 )
-                await follower.tell(found)
+                if found is None:
+                    reason = await self.desk.shared(("no run", job_id), lambda given: logs.no_run(given, job_id))
+                    await follower.say(reason)
+                else:
+                    await follower.tell(found)
             except (VibeyError, TimeoutError) as error:
                 await self.send("note", words_of(error))
             except OSError as error:
@@ -101,17 +105,14 @@ class _Follower:
         self._stored: str | None = None
         self._said = ""
 
-    async def tell(self, found: RunOutput | None) -> None:
+    async def tell(self, found: RunOutput) -> None:
         """Send what is new."""
-        if found is None:
-            await self._say("This job has had no run yet; its output will appear here.")
-            return
         if found.source == "file" and found.path is not None:
             await self._tell_file(found, found.path)
         elif found.stored != self._stored or found.run_id != self._run:
             self._run, self._stored = found.run_id, found.stored
             await self._whole(found, plain_text(found.text()))
-        await self._say(note_on(found))
+        await self.say(note_on(found))
 
     async def _tell_file(self, found: RunOutput, path: Path) -> None:
         desk = self._viewer.desk
@@ -129,7 +130,8 @@ class _Follower:
     async def _whole(self, found: RunOutput, text: str) -> None:
         await self._viewer.send("whole", {"run_id": found.run_id, "engine": found.engine, "text": text})
 
-    async def _say(self, words: str) -> None:
+    async def say(self, words: str) -> None:
+        """Send a note, unless it is the one that was sent last."""
         if words != self._said:
             self._said = words
             await self._viewer.send("note", words)

@@ -74,6 +74,13 @@ def find(installation: Installation, job_id: int, run_id: int | None = None) -> 
     return installation.database.run(read)
 
 
+def no_run(installation: Installation, job_id: int) -> str:
+    """What is to be said in place of the output of a job that has had no run."""
+    if _job_has_ended(installation, job_id):
+        return f"job {job_id} ended without a run, so it has no output"
+    return f"job {job_id} has had no run yet"
+
+
 def follow(
     installation: Installation, job_id: int, run_id: int | None, pause: Callable[[float], object]
 ) -> Iterator[str]:

@@ -9,6 +9,8 @@ operator's come after ours.
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
@@ -16,6 +18,8 @@ from psycopg2.extensions import parse_dsn
 from sqlalchemy import Engine, create_engine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from psycopg2.extensions import connection as DriverConnection  # noqa: N812  the driver's own name is a small one
 
 DRIVER_SCHEME = "postgresql+psycopg2"
@@ -28,12 +32,32 @@ SESSION_OPTIONS = (
 # A migration may rewrite a large table, and may wait for transactions that hold it.
 MIGRATION_OPTIONS = "-c timezone=UTC"
 
+# An address that names all of these leaves libpq nothing to ask of its surroundings.
+COMPLETE = frozenset(
+    {"host", "hostaddr", "port", "user", "password", "dbname", "sslmode", "gssencmode", "channel_binding"}
+)
+# What libpq reads from its environment besides: a service, which must exist; certificates that only TLS can use; and
+# what not every version of it takes as a parameter.
+SURROUNDING_VARIABLES = (
+    "PGSERVICE",
+    "PGSSLROOTCERT",
+    "PGREQUIREAUTH",
+    "PGSSLNEGOTIATION",
+    "PGTARGETSESSIONATTRS",
+    "PGLOADBALANCEHOSTS",
+    "PGMINPROTOCOLVERSION",
+    "PGMAXPROTOCOLVERSION",
+)
+# One of each process: a child that is forked while a thread of its parent connects does not inherit a held lock.
+_locks: dict[int, threading.Lock] = {}
+
 
 def make_engine(url: str, options: str = SESSION_OPTIONS, **pool: Any) -> Engine:  # noqa: ANN401  SQLAlchemy's own
     """An SQLAlchemy engine for this address, whose sessions begin with `options`; connects when first used."""
 
     def connect() -> DriverConnection:
-        opened: DriverConnection = psycopg2.connect(libpq_url(url), **added_parameters(url, options))
+        with _surroundings_hidden(url):
+            opened: DriverConnection = psycopg2.connect(libpq_url(url), **added_parameters(url, options))
         return opened
 
     return create_engine(f"{DRIVER_SCHEME}://", creator=connect, **pool)
@@ -64,3 +88,25 @@ def added_parameters(url: str, options: str) -> dict[str, Any]:
     added: dict[str, Any] = {name: value for name, value in ours.items() if name not in given}
     added["options"] = f"{options} {given.get('options', '')}".strip()
     return added
+
+
+@contextmanager
+def _surroundings_hidden(url: str) -> Iterator[None]:
+    """While a complete address is connected to, hide from libpq the variables that would still steer it.
+
+    They stay in `os.environ`, from which programs are started: only what the C library sees changes, and only where one
+    of them is set.
+    """
+    given: Mapping[str, str] = parse_dsn(libpq_url(url))
+    hidden = {name: os.environ[name] for name in SURROUNDING_VARIABLES if name in os.environ}
+    if not hidden or not given.keys() >= COMPLETE:
+        yield
+        return
+    with _locks.setdefault(os.getpid(), threading.Lock()):
+        for name in hidden:
+            os.unsetenv(name)
+        try:
+            yield
+        finally:
+            for name, value in hidden.items():
+                os.putenv(name, value)
