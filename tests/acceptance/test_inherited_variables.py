@@ -61,7 +61,8 @@ class Shell:
         self.config = write_config(folder / "vibey.toml", {"data_dir": "data"}, more)
         write_first_steps(folder, broker, self.config)
         path = os.pathsep.join([str(folder), str(ROOT)])
-        hostile = hostile_variables(broker) | {"HOSTILE_BUT_NAMED": folder.name}
+        theirs = {"PGSERVICE": "theirs", "PGHOSTADDR": "192.0.2.1"}  # of another database
+        hostile = hostile_variables(broker) | theirs | {"HOSTILE_BUT_NAMED": folder.name}
         plain = {name: value for name, value in os.environ.items() if not name.startswith("VIBEY_")}
         self.plain = {**plain, "PYTHONPATH": path}
         self.environment = {**self.plain, **hostile}

@@ -61,7 +61,7 @@ def hostile_variables(broker: str) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "theirs.settings",
         "FLOWER_ADDRESS": "0.0.0.0",  # noqa: S104  that is the point
         "FLOWER_CONF": "/nowhere/flowerconfig.py",
-        "FLOWER_PORT": "1",
+        "FLOWER_PORT": "tcp://192.0.2.1:5555",  # as Kubernetes sets it for a service named flower
         "FLOWER_UNAUTHENTICATED_API": "true",
         "FLOWER_URL_PREFIX": "theirs",
         "LOADER": "theirs:Loader",
