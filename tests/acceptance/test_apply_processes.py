@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.cli import Cli
 from tests.support.wait import until
 from vibey.services.apply import apply
 from vibey.settings import load
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 SERVES = "select coalesce(bool_or('{engine}' = any(engines)), false) from workers where name like '{worker}@%'"
 
+CONCURRENCY = "select concurrency from workers where name like 'build@%'"
+
 
 def _rewrite(fleet: Fleet, **words: str) -> None:
     """Edit the fleet's file, and apply it."""
@@ -22,6 +25,11 @@ def _rewrite(fleet: Fleet, **words: str) -> None:
     for old, new in words.items():
         assert old in text
         text = text.replace(old, new)
+    _put_in_force(fleet, text)
+
+
+def _put_in_force(fleet: Fleet, text: str) -> None:
+    """Apply another file."""
     fleet.config.write_text(text, encoding="utf-8")
     fleet.settings = load(fleet.config, {})
     fleet.installation = fleet.installation.reread(fleet.settings)
@@ -116,3 +124,42 @@ def test_workers_and_beat_follow_another_lease(
     fleet.rows("update jobs set cancel_requested_at = now() where ended_at is null returning id")
     fleet.until("select bool_and(ended_at is not null) from jobs", seconds=60)
     sound(fleet)
+
+
+def test_a_worker_starts_processes_for_an_engine_that_is_new(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """Its pool grows by the new engine's slots, and all of them are at work at once beside those it had."""
+    fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 1}})
+    [worker] = fleet.muster()
+    before = fleet.value(CONCURRENCY)
+    text = fleet.config.read_text(encoding="utf-8")
+    engine = text[text.index("[engine.near]") :].replace("near", "fresh")
+    _put_in_force(fleet, text.replace("near = 1", "near = 1\nfresh = 2") + engine)
+    fleet.until(SERVES.format(engine="fresh", worker="build"), what="the worker to serve the new engine")
+    assert fleet.value(CONCURRENCY) == before + 2
+    until(lambda: len(worker.pool()) == before + 2, what="the new processes")
+    gate = fleet.gate("all")
+    fleet.enqueue(3, payload={"gate": str(gate)})
+    fleet.until_working(3)
+    assert fleet.rows("select engine, count(*)::int from runs group by 1 order by 1") == [("fresh", 2), ("near", 1)]
+    gate.touch()
+    assert fleet.until_ended() == {"succeeded": 3}
+    sound(fleet)
+
+
+def test_slots_that_are_raised_wait_for_a_restart_which_doctor_names(open_fleet: Callable[..., Fleet]) -> None:
+    """A worker has processes for the slots it began with: until it is restarted the others are full."""
+    fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 1}})
+    [worker] = fleet.muster()
+    name = fleet.value("select name from workers where name like 'build@%'")
+    _rewrite(fleet, **{"near = 1": "near = 3"})
+    fleet.until("select bool_and(generation = 2) from workers", what="the workers to follow")
+    checks = {each["detail"]: each for each in Cli(fleet.config)("doctor", "--json").json["checks"]}
+    lacking = checks["near has 3 slots, and its workers can have 1 at work"]
+    assert (lacking["state"], lacking["fix"]) == ("warn", f"restart {name} for 2 more slots")
+    assert worker.end() == 0
+    fleet.build("build")
+    restarted = f"select count(*) = 1 from workers where name = '{name}' and slots = '{{3}}'"
+    fleet.until(restarted, what="the worker to be there with processes for all slots")
+    assert "can have" not in Cli(fleet.config)("doctor").out

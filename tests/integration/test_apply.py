@@ -14,7 +14,7 @@ from tests.support.installation import Bench, noop
 from vibey.domain.errors import Refused
 from vibey.domain.outcome import Success
 from vibey.services import control, modes, pulse
-from vibey.services.apply import apply, history, overruled_variables, plan
+from vibey.services.apply import apply, history, plan, variables_not_in_force
 from vibey.services.audit import audit
 from vibey.services.route import route
 from vibey.services.run import _start, carry_out
@@ -217,11 +217,11 @@ def test_three_variables_are_laid_over_by_the_router_and_others_are_named(open_b
     resolved = own.database.run(lambda connection: modes.resolve(connection, own, ["default"], environ))
     assert (resolved["default"].policy.cap, own.settings.engines.paid_daily_cap) == (3, 3)
     assert own.settings.engines.lease_seconds == 60
-    assert overruled_variables(own) == [
+    assert variables_not_in_force(own) == [
         ("VIBEY_ENGINES_LEARN", True, False),
         ("VIBEY_ENGINES_LEASE_SECONDS", 9, 60),
     ]
-    assert overruled_variables(changed(bench, {"VIBEY_ENGINES_LEASE_SECONDS": "60"}).current()) == []
+    assert variables_not_in_force(changed(bench, {"VIBEY_ENGINES_LEASE_SECONDS": "60"}).current()) == []
 
 
 def test_two_who_apply_at_once_come_one_after_the_other(open_bench: Callable[..., Bench]) -> None:

@@ -87,8 +87,8 @@ def _apply(installation: Installation, *, yes: bool, undo: bool, as_json: bool) 
             raise Refused("nothing was applied", "to look at it again: vibey apply --check")
     done = put_in_force(installation, undo=undo, seen=None if yes else found)
     if as_json:
-        told = {"generation": done.generation, "changed": done.changed, "withdrawn": done.withdrawn}
-        output.print_json({**done.plan.as_json(), **told})
+        result = {"generation": done.generation, "changed": done.changed, "withdrawn": done.withdrawn}
+        output.print_json({**done.plan.as_json(), **result})
     elif not done.changed:
         click.echo(f"nothing differs from generation {done.generation}, which is in force")
     else:

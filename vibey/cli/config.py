@@ -66,7 +66,7 @@ def show(*, as_json: bool) -> None:
     Where the database cannot be asked, only what file and environment say is shown.
     """
     from vibey.domain.errors import VibeyError
-    from vibey.services.apply import in_force_beside
+    from vibey.services.apply import DIFFERS, in_force_beside
 
     chosen = session.settings()
     generation: int | None = None
@@ -87,7 +87,7 @@ def show(*, as_json: bool) -> None:
     shown = [(key, _text(value), source, _text(said) if said != value else "") for key, value, source, said in rows]
     output.console().print(output.table(columns, shown))
     if changes:
-        click.echo(f"\nvibey.toml differs from what is in force (generation {generation}); run: vibey apply")
+        click.echo(f"\n{DIFFERS} (generation {generation}); run: vibey apply")
         for change in changes:
             click.echo(output.plain(f"  {change}"))
 

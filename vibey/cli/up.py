@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vibey.settings import Settings
 
 LOOK_SECONDS = 1.0
-DIFFERS = "vibey.toml differs from what is in force"
 MARKS = {"ok": "·", "warn": "!", "fail": "x"}
 
 
@@ -124,6 +123,8 @@ def _agree(*, applies: bool, as_json: bool) -> Any:  # noqa: ANN401  what machin
     """What asks whether a difference from what is in force is to be applied: --apply says so, else a person does."""
 
     def agree(found: Plan) -> bool:
+        from vibey.services.apply import DIFFERS
+
         say = output.note if as_json else click.echo
         say(f"{DIFFERS} (generation {found.generation}):")
         for line in (*found.changes, *(f"* {effect}" for effect in found.effects)):

@@ -108,19 +108,20 @@ def in_force_beside(
     Keys of `[engines]` and of what routing knows of an engine have the value that was applied; None where none was. The
     others have the file's.
     """
-    found = plan(installation)
+    proposed = plan(installation)
     current = installation.current()
+    in_force = f"generation {proposed.generation}"
     rows = []
     applied = {} if current.content is None else _applied_keys(current)
     engines = (current.content or {}).get("engine", {})
     file = installation.file
-    for (parts, _), (key, said, source) in zip(file.rows(), file.effective(), strict=True):
-        value = applied.pop(key, said)
+    for (parts, _), (key, in_file, source) in zip(file.rows(), file.effective(), strict=True):
+        value = applied.pop(key, in_file)
         if current.content is not None and parts[0] == "engine" and parts[1] not in engines:
             value = None
-        rows.append((key, value, source if value == said else f"generation {found.generation}", said))
-    rows += [(key, value, f"generation {found.generation}", None) for key, value in sorted(applied.items())]
-    return found.generation, rows, found.changes
+        rows.append((key, value, source if value == in_file else in_force, in_file))
+    rows += [(key, value, in_force, None) for key, value in sorted(applied.items())]
+    return proposed.generation, rows, proposed.changes
 
 
 def _applied_keys(installation: Installation) -> dict[str, object]:
@@ -141,15 +142,15 @@ def _applied_keys(installation: Installation) -> dict[str, object]:
     return found
 
 
-def overruled_variables(installation: Installation) -> list[tuple[str, object, object]]:
-    """Variables of this process that count only where they are applied, and were not: name, value, and what counts."""
-    file, found = installation.file, []
+def variables_not_in_force(installation: Installation) -> list[tuple[str, object, object]]:
+    """Variables of this process that count only when they are applied, and were not: name, value, value in force."""
+    file, differing = installation.file, []
     for key in sorted(EngineDefaults.model_fields.keys() - {*OVERLAID, "slots"}):
         source = file.sources.get(f"engines.{key}", "")
-        said, in_force = getattr(file.engines, key), getattr(installation.settings.engines, key)
-        if source.startswith("environment ") and said != in_force:
-            found.append((source.removeprefix("environment "), said, in_force))
-    return found
+        value, in_force = getattr(file.engines, key), getattr(installation.settings.engines, key)
+        if source.startswith("environment ") and value != in_force:
+            differing.append((source.removeprefix("environment "), value, in_force))
+    return differing
 
 
 def apply(
@@ -195,19 +196,19 @@ def _apply(connection: Connection, installation: Installation, who: str, seen: P
         return Applied(number, changed=False, withdrawn=0, plan=Plan(number, (), ()))
     generations.write_fleet(connection, _with_links(wanted))
     _refuse_while_live(connection, before, wanted)
-    found = _plan(connection, number, wanted)
+    proposed = _plan(connection, number, wanted)
     generations.RELEASE_ENGINES.run(connection, names=list(rerun_engines(before, wanted)))
     _set_default_policy(connection, policy_in(wanted))
     ageing.change(connection, wanted["engines"].get("priority_age_seconds", 0) * 1000)
     withdrawn = _withdraw(connection, replaced_engines(before, wanted))
     refresh_workspace_sets(connection)
-    following = 1 if number is None else number + 1
-    generations.store(connection, following, who, found.text, wanted)
-    data: dict[str, Any] = {"generation": following, "by": who, "difference": [str(each) for each in found.changes]}
+    new = 1 if number is None else number + 1
+    generations.store(connection, new, who, proposed.text, wanted)
+    data: dict[str, Any] = {"generation": new, "by": who, "difference": [str(each) for each in proposed.changes]}
     if undo:
         data["undone"] = number
     ledger.append(connection, Event.CONFIGURATION_APPLIED, data=data)
-    return Applied(following, changed=True, withdrawn=withdrawn, plan=found)
+    return Applied(new, changed=True, withdrawn=withdrawn, plan=proposed)
 
 
 def _wanted(connection: Connection, installation: Installation, number: int | None, *, undo: bool) -> Content:

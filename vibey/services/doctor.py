@@ -185,7 +185,7 @@ def _configuration(installation: Installation) -> Iterator[Check]:
     if found.generation is None:
         yield Check("configuration", State.FAIL, "none has been applied yet", "run: vibey apply")
         return
-    for name, value, in_force in apply.overruled_variables(installation.current()):
+    for name, value, in_force in apply.variables_not_in_force(installation.current()):
         detail = f"{name}={value} is not in force, {in_force} is"
         yield Check("configuration", State.FAIL, detail, f"unset {name}, or run: vibey apply")
     if found.differs:

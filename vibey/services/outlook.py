@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from vibey.store.database import Connection
 
 
-class Overtaken(Exception):
-    """Another generation was put in force between a pass's first look and its locks: it begins again."""
+class GenerationChanged(Exception):
+    """Another generation was put in force after a pass had read its number and before it had its locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Outlook:
             locking=locking,
         )
         if found.generation is not None and found.generation != trees.generation:
-            raise Overtaken
+            raise GenerationChanged
         tree = trees.build(found.engines, installation.settings.windows(), found.now_ms)
         credits = rotation.credits(connection, Trees.keys(tree), locking=locking)
         world = World(

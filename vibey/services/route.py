@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from vibey.services import grants, measure, turns
 from vibey.services.granting import Made, grant
-from vibey.services.outlook import Outlook, Overtaken, rules
+from vibey.services.outlook import GenerationChanged, Outlook, rules
 from vibey.services.pools import Trees
 from vibey.services.record import Record
 from vibey.store import decisions, jobs
@@ -121,8 +121,8 @@ def run_pass(installation: Installation, pool: str, *, wait: bool = True) -> Pas
         try:
             passed = installation.database.run(lambda connection: _pass(connection, installation, pool, wait=wait))
             break
-        except Overtaken:
-            continue
+        except GenerationChanged:
+            continue  # the pass begins again, under that generation
     for span in passed.spans if passed else ():
         span.end()
     return passed
