@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.cli import write_config
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import Refused
@@ -16,16 +17,18 @@ from vibey.domain.outcome import Success
 from vibey.services import control, modes, pulse
 from vibey.services.apply import apply, history, plan, variables_not_in_force
 from vibey.services.audit import audit
+from vibey.services.following import Follower
 from vibey.services.route import route
 from vibey.services.run import _start, carry_out
 from vibey.services.settle import Held, settle
 from vibey.services.tick import tick
 from vibey.services.views import engines, slots, status
-from vibey.settings import Source, settings_of
+from vibey.settings import Source, load, settings_of
 from vibey.store import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from vibey.services.installation import Installation
 
@@ -158,6 +161,40 @@ def test_a_run_is_given_back_where_the_file_would_run_its_engine_in_another_way(
     assert carry_out(bench.installation, run, token) == "withdrawn"
     assert bench.rows(f"select state, attempt from jobs where id = {job}") == [("queued", 0)]
     assert "another argv for a" in bench.value(f"select reason from jobs where id = {job}")
+    assert audit(bench.installation).violations == ()
+
+
+def test_a_process_that_runs_jobs_reads_a_corrected_file_again(
+    open_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    """Under one generation: wrong and unreadable it gives runs back, corrected it carries them out."""
+    bench = open_bench(engine={"a": {"kind": "command", "tier": "local", "argv": ["true"]}})
+    [job] = bench.enqueue(1)
+    file = tmp_path / "vibey.toml"
+
+    def write(program: str) -> None:
+        engine = f'[engine.a]\nkind = "command"\ntier = "local"\nargv = ["{program}"]\n'
+        write_config(file, bench.tables["services"], f'[engines]\nmode = "singleton"\n{engine}')
+
+    def carried_out() -> str:
+        route(bench.installation, "main")
+        [(run, token, _)] = bench.live()
+        return carry_out(follower.installation, run, token, follower.follow)
+
+    write("false")
+    follower = Follower(bench.installation.reread(load(file, {})), lambda: load(file, {}))
+    follower.catch_up()
+    assert carried_out() == "withdrawn"
+    file.write_text("not TOML", encoding="utf-8")
+    assert carried_out() == "withdrawn"
+    assert "its file cannot be read" in follower.problem
+    write("true")
+    assert carried_out() == "succeeded"
+    assert (follower.problem, follower.installation.disagreements()) == ("", {})
+    assert bench.rows(f"select state, attempt from jobs where id = {job}") == [("succeeded", 1)]
+    # Where all agree an edit waits until it is applied.
+    write("false")
+    assert follower.catch_up().disagreements() == {}
     assert audit(bench.installation).violations == ()
 
 
