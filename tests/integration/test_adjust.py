@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from vibey.services.route import route
 from vibey.services.run import _start, carry_out
 from vibey.services.settle import Held, settle
 from vibey.services.tick import tick
+from vibey.services.wording import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +88,7 @@ def test_a_demotion_and_its_end_on_the_command_line(vibey: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["prefer", "neer", "2"], 3, "unknown engine or nested pool 'neer'; known: near"),
+        (["prefer", "neer", "2"], 3, "unknown engine or nested pool 'neer'; did you mean near?"),
         (["prefer", "main", "2"], 3, "unknown engine or nested pool 'main'; known: near, far, bought"),
         (["prefer", "near", "0"], 2, "factor: '0' is not usable; expected a number above 0, up to 1000000"),
         (["prefer", "near", "1000001"], 2, "factor: '1000001' is not usable"),
@@ -97,7 +99,7 @@ def test_a_demotion_and_its_end_on_the_command_line(vibey: CommandLine) -> None:
         (["prefer", "near", "2", "--for", "0"], 2, "for: '0 s' is not usable; expected a length of time above 0"),
         (["prefer", "near", "2", "--for", "367d"], 2, "up to 366 days"),
         (["prefer", "near", "2", "--why", "a\nb"], 2, "why: "),
-        (["demote", "neer"], 3, "unknown engine 'neer'; known: near"),
+        (["demote", "neer"], 3, "unknown engine 'neer'; did you mean near?"),
         (["demote", "near", "--for", "367d"], 2, "up to 366 days"),
         (["restore", "zzz"], 3, "unknown engine 'zzz'; known: near, far, bought"),
     ],
@@ -329,7 +331,7 @@ def test_remarks_tell_how_each_engine_stands(vibey: CommandLine) -> None:
     near, far, bought = vibey("engines", "--json").json["engines"]
     assert (near["remark"], near["demoted_until"], near["layers"]) == ("", None, [])
     assert near["selected_at"].endswith("Z")
-    assert far["remark"] == f"demoted until {far['demoted_until']}"
+    assert far["remark"] == f"demoted until {in_words(datetime.fromisoformat(far['demoted_until']))}"
     assert (bought["remark"], bought["selected_at"], bought["expected_share"]) == ("standby", None, 0)
     vibey.bench.rows("update installation set created_at = created_at - interval '30 days 1 hour'")
     vibey.bench.rows("update engines set selected_at = selected_at - interval '8 days 1 hour' where name = 'near'")

@@ -186,3 +186,18 @@ def test_any_text_is_a_prompt_an_object_or_an_error(text: str) -> None:
         assert not found.startswith("{")
     else:
         assert found == json.loads(text)
+
+
+def test_a_repository_that_no_root_of_this_machine_has_is_refused(vibey: CommandLine, tmp_path: Path) -> None:
+    """A misprint would fail in every attempt, each a unit of the cap on a paid engine; --anyway allows it."""
+    (tmp_path / "roots" / "site").mkdir(parents=True)
+    with vibey.config.open("a", encoding="utf-8") as file:
+        file.write(f'[engine.coder]\nkind = "command"\nargv = ["true"]\nworkspace_roots = ["{tmp_path / "roots"}"]\n')
+    assert vibey("apply", "--yes").code == 0
+    refused = vibey("enqueue", "fix it", "--repo", "sitte")
+    assert refused.code == 3
+    assert "there is no repository 'sitte' under the workspace_roots of this machine" in refused.err
+    assert vibey("enqueue", '{"repo": "sitte"}').code == 3
+    assert vibey.bench.value("select count(*) from jobs") == 0
+    assert payload(vibey, "fix it", "--repo", "site") == {"prompt": "fix it", "repo": "site"}
+    assert payload(vibey, "fix it", "--repo", "elsewhere", "--anyway")["repo"] == "elsewhere"

@@ -242,6 +242,6 @@ def test_command_line_shows_and_filters(vibey: CommandLine) -> None:
         (found,) = vibey("jobs", *options, "--since", "1h", "--json").json["jobs"]
         assert (found["job_id"], found["title"]) == (made["job_id"], "Flaky")
     assert "something else" in vibey("jobs").out
-    assert vibey("jobs", "--since", "2999-01-01").out.startswith("no such job")
+    assert vibey("jobs", "--since", "2999-01-01").out.startswith("no jobs")
     assert "the form key=value" in vibey("jobs", "--label", "web").complaint
     assert "is not an instant" in vibey("jobs", "--since", "2026-13-01").err

@@ -63,7 +63,7 @@ def jobs(*, as_json: bool, labels: tuple[str, ...], **wanted: Any) -> None:  # n
         return
     screen = output.console()
     rows = [_row(each) for each in found["jobs"]]
-    screen.print(output.table(COLUMNS, rows) if rows else "no such job")
+    screen.print(output.table(COLUMNS, rows) if rows else "no jobs")
     more = f"; older ones: --before {found['next_before']}" if found["next_before"] else ""
     if found["partial"]:
         more = f"; looked through {views.LOOKED_THROUGH:,} jobs{more}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +138,7 @@ def _print_jobs(console: Console, heading: str, jobs: list[JobLine]) -> None:
 
 def _print_commands(console: Console, finished: Finished, folder: Folder) -> None:
     summary = finished.summary
-    vibey = f"vibey -c {shlex.quote(_short(folder.config))}"
+    vibey = f"{_own_command()} -c {shlex.quote(_short(folder.config))}"
     several = next((job for job in summary.jobs if job.runs > 1), summary.jobs[0])
     overflowed = next((job for job in summary.jobs if job.overflows), several)
     commands = (
@@ -152,6 +154,15 @@ def _print_commands(console: Console, finished: Finished, folder: Folder) -> Non
         console.print(Text(f"  {command}"), soft_wrap=True)
     console.print(Text(f"\n{KEPT}"))
     console.print(Text(f"  {vibey} down"), soft_wrap=True)
+
+
+def _own_command() -> str:
+    """How the reader's shell finds this program: by its name where that is on the PATH, else by its file."""
+    program = Path(sys.executable).parent / "vibey"
+    on_path = shutil.which("vibey")
+    if (on_path is not None and Path(on_path).samefile(program)) or not program.exists():
+        return "vibey"
+    return shlex.quote(_short(program))
 
 
 def _short(path: Path) -> str:

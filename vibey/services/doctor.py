@@ -266,7 +266,9 @@ def _workers(installation: Installation) -> Iterator[Check]:
 
 def _ticks(installation: Installation) -> Iterator[Check]:
     age = installation.database.statement(views.TICKED.scalar)
-    fix = "run: vibey up, or start: celery -A vibey beat, and a worker of queue vibey.control"
+    fix = (
+        "run: vibey up, or start what is missing: celery -A vibey beat sends ticks, a worker of vibey.control does them"
+    )
     if age is None:
         yield Check("beat", State.FAIL, "has never ticked", fix)
     elif age > max(TICK_PATIENCE_SECONDS, 5 * installation.timing.tick_ms / 1000):
