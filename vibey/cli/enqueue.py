@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from vibey.cli.command import Command, json_option, seconds
 from vibey.domain.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from vibey.services.batch import Batch
     from vibey.services.enqueue import Order
@@ -157,7 +158,7 @@ def _require_repository(settings: Settings, order: Order) -> None:
     The router compares names only, because a repository may lie on another machine. A run that does not find it would
     fail in every attempt, and each attempt on a paid engine takes a unit of the cap.
     """
-    name = order.repo or order.payload.get("repo")
+    name = order.repo or (order.payload.get("repo") if isinstance(order.payload, Mapping) else None)
     roots = {root for engine in settings.engine.values() for root in engine.workspace_roots}
     if order.anyway or not isinstance(name, str) or not name or Path(name).is_absolute() or ".." in Path(name).parts:
         return
