@@ -41,8 +41,8 @@ class OutputError(OSError):
     """Standard output could not be written, as on a full disk. A closed pipe stays a BrokenPipeError."""
 
 
-class _Output(io.TextIOWrapper):
-    """Standard output that names itself in its errors, and escapes what its encoding lacks."""
+class _Stream(io.TextIOWrapper):
+    """A standard stream that escapes what its encoding lacks, through click as well."""
 
     @property
     @override
@@ -50,6 +50,10 @@ class _Output(io.TextIOWrapper):
         """The encoding; click takes ASCII for a mistake, and would write UTF-8 beside what others write."""
         named = codecs.lookup(super().encoding).name
         return "iso8859-1" if named == "ascii" else named
+
+
+class _Output(_Stream):
+    """Standard output, which names itself in its errors."""
 
     @override
     def write(self, text: str, /) -> int:
@@ -76,7 +80,10 @@ def _naming_output() -> Iterator[None]:
 
 def prepare_output() -> None:
     """Let output escape what its encoding lacks, such as an emoji in ISO 8859-1, and name itself when it fails."""
-    if isinstance(sys.stderr, io.TextIOWrapper):
+    if sys.stderr is sys.__stderr__ and type(sys.stderr) is io.TextIOWrapper:
+        encoding = sys.stderr.encoding
+        sys.stderr = _Stream(sys.stderr.detach(), encoding, "backslashreplace", line_buffering=True)
+    elif isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")
     if sys.stdout is sys.__stdout__ and type(sys.stdout) is io.TextIOWrapper:
         encoding, buffered = sys.stdout.encoding, sys.stdout.line_buffering
