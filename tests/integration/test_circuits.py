@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from vibey.services.route import route, run_pass
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
 from vibey.services.tick import reap, tick
+from vibey.services.wording import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +181,8 @@ def test_people_read_both_instants(open_bench: Callable[..., Bench]) -> None:
     """In the list of engines, in a job's explanation, and on the ledger; the job's earliest start is the early look."""
     bench = _rechecked(open_bench)
     a, b = views.engines(bench.installation)["engines"]
-    words = f"window exhausted until {a['resets_at']}, looked at again at {a['next_probe_at']}"
+    resets, probes = (in_words(datetime.fromisoformat(a[name])) for name in ("resets_at", "next_probe_at"))
+    words = f"window exhausted until {resets}, looked at again at {probes}"
     assert {(each["circuit"], each["detail"], each["remark"]) for each in (a, b)} == {("open", words, words)}
     (job, *_) = bench.enqueue()
     route(bench.installation, "main")

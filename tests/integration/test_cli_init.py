@@ -374,7 +374,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     receiver, sender = os.pipe()
     os.close(receiver)
     process = subprocess.Popen(
-        [sys.executable, "-m", "vibey.cli.main", "config", "show", "--json"],
+        [sys.executable, "-m", "vibey.cli.main", "config", "example", "vibey.toml"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": ""},
         stdout=sender,

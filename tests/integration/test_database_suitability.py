@@ -39,7 +39,8 @@ def _with_user(url: str, user: str, password: str) -> str:
 
 
 def _with_parameters(url: str, **parameters: str) -> str:
-    return f"{url}?{'&'.join(f'{name}={quote(value)}' for name, value in parameters.items())}"
+    added = "&".join(f"{name}={quote(value)}" for name, value in parameters.items())
+    return f"{url}{'&' if urlsplit(url).query else '?'}{added}"
 
 
 def _setting(url: str, name: str) -> str:
@@ -205,7 +206,8 @@ def test_hosts_are_tried_in_turn_until_one_takes_writes(database_url: str) -> No
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     login = parts.netloc.rpartition("@")[0]
-    url = urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{port},{parts.hostname}:{parts.port}"))
+    # one numeric address would be all hosts'
+    url = urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{port},{parts.hostname}:{parts.port}", query=""))
     database = Database(url, pool_size=1)
     migrate.require_current(database)
     database.dispose()

@@ -108,7 +108,7 @@ def test_odd_input_has_its_line(
 
 def test_invalid_bytes_as_an_argument(vibey: CommandLine) -> None:
     """An argument that is no UTF-8 is refused like such a file."""
-    assert "valid Unicode" in vibey("enqueue", os.fsdecode(b"fix \xff it")).complaint
+    assert "is not UTF-8 text" in vibey("enqueue", os.fsdecode(b"fix \xff it")).complaint
 
 
 def test_folder_is_no_payload_file(vibey: CommandLine, tmp_path: Path) -> None:

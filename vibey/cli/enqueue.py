@@ -30,7 +30,7 @@ READ_LIMIT = 4 * 1024 * 1024
 @click.command(
     cls=Command,
     examples=(
-        'vibey enqueue "fix the flaky test" --repo . --verify unit   a prompt, for the repository here',
+        'vibey enqueue "fix the flaky test" --repo .  a prompt, for the repository here',
         """vibey enqueue '{"task": "build"}'            a payload of your own""",
         "git diff | vibey enqueue - --title review    the payload from a pipe",
         "vibey enqueue --label team=web --wait '{}'   one job; wait for its end",

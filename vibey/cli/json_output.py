@@ -761,6 +761,9 @@ class Started(Shape):
 
     path: str = Field(description="The file.")
     engines: list[FoundEngine] = Field(description="The engines that were found.")
+    api_keys: int = Field(description="How many of them pay by an API key.")
+    subscriptions: int = Field(description="How many of them have a login.")
+    paid_daily_cap: int = Field(description="The cap that was written.")
 
 
 class Process(Shape):
