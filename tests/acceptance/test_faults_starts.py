@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def unmigrated(empty_database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Fleet]:
     """A fleet on a database without any table."""
     services = embedded.Services(empty_database_url, redis_url)
-    fleet = Fleet(tmp_path, services, "test:", {"engine": {"near": {}}})
+    fleet = Fleet(tmp_path, services, "test:", {"engine": {"near": {}}}, migrated=False)
     yield fleet
     fleet.close()
 

@@ -121,8 +121,12 @@ class Fleet:
         prefix: str,
         tables: Mapping[str, Any],
         application: str = "vibey",
+        *,
+        migrated: bool = True,
     ) -> None:
-        """Write the configuration. `services` None means embedded servers under the folder.
+        """Write the configuration and put it in force, unless the database is not migrated.
+
+        `services` None means embedded servers under the folder.
 
         `application` is the Celery application of its workers and beats, which a test may have spoiled.
         """
@@ -138,7 +142,8 @@ class Fleet:
         self.config.write_text(_toml(self._tables(services, prefix, tables)), encoding="utf-8")
         self.settings = load(self.config, {})
         self.installation = Installation.open(self.settings)
-        apply(self.installation)
+        if migrated:
+            apply(self.installation)
 
     def _tables(self, services: Services | None, prefix: str, tables: Mapping[str, Any]) -> dict[str, Any]:
         own: dict[str, Any] = {"data_dir": str(self.folder / "data"), "redis_prefix": prefix}
