@@ -217,7 +217,7 @@ def test_lines_fit_a_terminal(tmp_path: Path) -> None:
     marked = [line for line in lines if line.startswith(("fail", "ok"))]
     assert marked == [line for line in lines if not line.startswith(" ")]
     plain = Cli(config)("doctor").out.splitlines()
-    assert len([line for line in plain if f"/{long}agent is not an executable" in line]) == 1
+    assert len([line for line in plain if f"there is no program /{long}agent" in line]) == 1
 
 
 def _read(descriptor: int) -> bytes:

@@ -21,6 +21,7 @@ keeps an idle connection after its commit, or that dies right after it.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections import namedtuple
@@ -47,6 +48,8 @@ EXPECTED = (
     "connection; from AsyncVibey also SQLAlchemy's AsyncConnection or AsyncSession on psycopg"
 )
 HOPING, DUE = "vibey.hoping", "vibey.due"
+JSON_TYPES = frozenset({114, 3802})
+"""The numbers that Postgres has for the types json and jsonb."""
 IDLE = 0
 """The driver's transaction status outside of any transaction (PQTRANS_IDLE of libpq)."""
 
@@ -100,7 +103,8 @@ class DriverConnection:
     """A connection of psycopg2 or psycopg 3 with what `Statement` asks of a SQLAlchemy connection.
 
     The caller's own settings of the connection stay as they are, and none of them matters: cursors and rows are the
-    driver's plain ones, whatever factories were chosen. Nothing is prepared on it.
+    driver's plain ones, whatever factories were chosen, and JSON is read here where the caller has the driver leave it
+    as text, as Django does. Nothing is prepared on it.
     """
 
     def __init__(self, raw: Any) -> None:  # noqa: ANN401  either driver's connection
@@ -122,7 +126,9 @@ class DriverConnection:
             if cursor.description is None:
                 return DriverResult([], cursor.rowcount)
             row = namedtuple("Row", [column[0] for column in cursor.description], rename=True)  # type: ignore[misc]  # noqa: PYI024
-            return DriverResult([row(*values) for values in cursor.fetchall()], cursor.rowcount)
+            is_json = [column[1] in JSON_TYPES for column in cursor.description]
+            rows = [row(*map(_read_value, found, is_json)) for found in cursor.fetchall()]
+            return DriverResult(rows, cursor.rowcount)
 
     def _cursor(self) -> Any:  # noqa: ANN401  either driver's cursor
         if _is_of(self._raw, "psycopg2"):
@@ -148,6 +154,10 @@ class DriverResult:
     def scalar(self) -> Any:  # noqa: ANN401  any column type
         """The first column of the first row, or None."""
         return self._rows[0][0] if self._rows else None
+
+
+def _read_value(value: Any, is_json: bool) -> Any:  # noqa: ANN401, FBT001  a column of any type
+    return json.loads(value) if is_json and isinstance(value, str | bytes) else value
 
 
 def _is_django(caller: object) -> bool:
