@@ -8,6 +8,8 @@ Redis server's numbered databases are flushed.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,15 @@ def _checkout_untouched() -> Iterator[None]:
     before = CHECKOUT_DATA.exists()
     yield
     assert before or not CHECKOUT_DATA.exists(), f"{CHECKOUT_DATA} was made by this test, or by one that ran beside it"
+
+
+def pytest_configure() -> None:
+    """Let processes that tests start be interrupted although the suite runs in the background of a shell.
+
+    A shell has what it starts in the background ignore Ctrl-C, and a program inherits that.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
