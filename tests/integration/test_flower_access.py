@@ -206,7 +206,8 @@ def test_actions_do_what_commands_do_and_the_ledger_says_who(make_site: Callable
     act(f"/job/{job}/cancel")
     assert site.vibey("job", job, "--json").json["state"] == "cancelled"
     told = site.bench.rows(
-        "select kind, engine, data ->> 'by' from ledger where data ? 'by' and kind <> 'ConfigurationApplied' order by id"
+        "select kind, engine, data ->> 'by' from ledger "
+        "where data ? 'by' and kind <> 'ConfigurationApplied' order by id"
     )
     assert told == [
         ("EngineChanged", "near", "flower:alice"),
