@@ -7,6 +7,7 @@ import click
 from vibey.cli import session
 from vibey.cli.command import Command, json_option
 from vibey.cli.output import print_json
+from vibey.domain.errors import NothingApplied
 
 
 @click.command(
@@ -42,4 +43,4 @@ def migrate(*, as_json: bool) -> None:
     else:
         click.echo(f"migrated from {before or 'nothing'} to {after}")
     if not as_json and not is_applied:
-        click.echo("no configuration has been applied yet; run: vibey apply")
+        click.echo(str(NothingApplied()))

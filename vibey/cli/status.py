@@ -11,6 +11,7 @@ from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
 from vibey.cli.engines import table
 from vibey.cli.output import Column
+from vibey.domain.errors import NothingApplied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def status(*, project: str, watch: bool, as_json: bool) -> None:
 def _configuration(found: Mapping[str, Any]) -> str:
     """Which configuration is in force, and whether the file says something else."""
     if found["generation"] is None:
-        return "no configuration has been applied yet; run: vibey apply"
+        return str(NothingApplied())
     in_force = f"generation {found['generation']} is in force"
     return f"{in_force}; vibey.toml differs from it: run vibey apply --check" if found["file_differs"] else in_force
 

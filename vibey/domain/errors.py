@@ -69,6 +69,13 @@ class Refused(VibeyError):
         super().__init__(what, remedy)
 
 
+class NothingApplied(Refused):
+    """The installation has no configuration in force, so nothing can be enqueued, routed or run."""
+
+    def __init__(self) -> None:
+        super().__init__("no configuration has been applied yet", "run: vibey apply")
+
+
 class UnknownName(Refused):
     """A project, engine, pool or job that does not exist; `known` holds the names that do, None if not looked up."""
 

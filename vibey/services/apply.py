@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 # Another value of these would be judged by two rules at once where a run is live.
 FIXED_WHILE_LIVE = ("lease_seconds", "paid_daily_cap_scope")
-NOTHING_APPLIED = "no configuration has been applied yet; run: vibey apply"
 DIFFERS = "vibey.toml differs from what is in force"
 
 

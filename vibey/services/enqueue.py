@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, cast
 from vibey import tracing
 from vibey.domain.call import ROUTED_TASKS, task_call_of
 from vibey.domain.effort import Effort, effort_of
-from vibey.domain.errors import InvalidInput, Refused, UnknownName, Unservable
+from vibey.domain.errors import InvalidInput, NothingApplied, Refused, UnknownName, Unservable
 from vibey.domain.requirement import Requirement
 from vibey.domain.titles import check_labels, check_title, shortened_title, title_source
+from vibey.domain.workspace import REPOSITORY
 from vibey.engines.stream import masking
 from vibey.services.confidence import secrets_of
-from vibey.services.requirements import Candidates
-from vibey.store import callers, generations, jobs, projects
+from vibey.services.requirements import Candidates, LocalRepositories
+from vibey.store import callers, jobs, projects
 
 if TYPE_CHECKING:
     from vibey.domain.call import TaskCall
@@ -329,6 +330,7 @@ class _Checked:
 
     projects: Mapping[str, projects.Project]
     candidates: Candidates
+    repositories: LocalRepositories
     connection: Connection
     pools: frozenset[str]
     max_attempts: int
@@ -336,17 +338,17 @@ class _Checked:
 
     @classmethod
     def load(cls, connection: Connection, installation: Installation, orders: Sequence[Order]) -> _Checked:
-        generation = generations.number(connection)
-        if generation is None:
-            raise Refused("no configuration has been applied yet", "run: vibey apply")
-        names = dict.fromkeys(order.project for order in orders)
         candidates = Candidates.load(connection)
+        if candidates.generation is None:
+            raise NothingApplied
+        names = dict.fromkeys(order.project for order in orders)
         return cls(
             {name: projects.named(connection, name) for name in names},
             candidates,
+            LocalRepositories.of(installation.file),
             connection,
             frozenset({"main", *candidates.pools}),
-            installation.under(connection, generation).settings.engines.max_attempts,
+            installation.under(connection, candidates.generation).settings.engines.max_attempts,
             masking(secrets_of(installation.settings)),
         )
 
@@ -358,6 +360,7 @@ class _Checked:
         call = task_call_of(said)
         if not order.anyway:
             self._require_known(order, call)
+            self.repositories.require(said.get(REPOSITORY))
         asked = Effort.named(order.effort)
         requirement = Requirement(
             pool=order.pool,

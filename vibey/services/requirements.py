@@ -11,20 +11,24 @@ again whenever the configuration changes (`refresh_workspace_sets`).
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.assessment import Exclusion, misfit
 from vibey.domain.call import ROUTED_ONLY
-from vibey.domain.errors import Unservable
+from vibey.domain.errors import Refused, Unservable
 from vibey.domain.workspace import REPOSITORY, Roots, engines_for
 from vibey.services.pools import Trees
 from vibey.store import fleet, jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from vibey.domain.requirement import Requirement
+    from vibey.settings import Settings
     from vibey.store.database import Connection
     from vibey.store.statement import Row
 
@@ -45,14 +49,16 @@ class Candidates:
     capabilities: Mapping[str, frozenset[str]]
     roots: Sequence[Roots]
     pools: Mapping[str, Mapping[str, Any]]
+    generation: int | None
     _judged: dict[tuple[object, ...], str | None] = field(default_factory=dict)
 
     @classmethod
     def load(cls, connection: Connection) -> Candidates:
-        """Read the engines and the pools."""
+        """Read the engines, the pools and the number of the generation in force (None: none yet)."""
         rows = fleet.configured(connection)
-        pools, _ = fleet.pools(connection)
-        return cls({row.name: frozenset(row.capabilities) for row in rows}, list(map(_roots, rows)), pools)
+        generation, pools, _ = fleet.pools_in_force(connection)
+        capabilities = {row.name: frozenset(row.capabilities) for row in rows}
+        return cls(capabilities, list(map(_roots, rows)), pools, generation)
 
     def workspace(self, payload: Mapping[str, Any]) -> frozenset[str] | None:
         """The engines that can work in the repository a payload names; None when it names none."""
@@ -92,6 +98,41 @@ class Candidates:
                 yield name, None
         for name in sorted(requirement.pinned - self.capabilities.keys()):
             yield name, "not configured"
+
+
+@dataclass(slots=True)
+class LocalRepositories:
+    """The repositories under the `workspace_roots` of this process's file, where this machine has all those folders.
+
+    The router compares only names, because a repository may lie on another machine. A run that does not find its
+    repository fails in every attempt, and each attempt on a paid engine takes a unit of the cap; so a relative name
+    that is under none of the roots here is taken for a misprint.
+    """
+
+    roots: Sequence[Path]
+    _absent: dict[str, bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings) -> LocalRepositories:
+        """The repositories under the roots of a file; none are known where this machine lacks one of the folders."""
+        roots = sorted({root for engine in settings.engine.values() for root in engine.workspace_roots})
+        return cls(roots if all(map(os.path.isdir, roots)) else ())
+
+    def require(self, repository: object) -> None:
+        """Refused for a relative name that no root here has; a name that can be no repository is not judged here."""
+        if not self.roots or not isinstance(repository, str) or not repository:
+            return
+        path = PurePosixPath(repository)
+        if path.is_absolute() or ".." in path.parts:
+            return
+        if repository not in self._absent:
+            self._absent[repository] = not any(os.path.isdir(root / repository) for root in self.roots)  # noqa: PTH112
+        if self._absent[repository]:
+            places = ", ".join(map(str, self.roots))
+            raise Refused(
+                f"there is no repository {repository[:100]!r} under the workspace_roots of this machine ({places})",
+                "correct the name, or enqueue it with anyway if it lies on another machine",
+            )
 
 
 def lacking(requirement: Requirement, capabilities: frozenset[str]) -> str:

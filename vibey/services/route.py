@@ -31,6 +31,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vibey.domain.errors import NothingApplied
 from vibey.services import grants, measure, turns
 from vibey.services.granting import Made, grant
 from vibey.services.outlook import GenerationChanged, Outlook, rules
@@ -151,7 +152,7 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
     began_ns = time.time_ns()
     trees = Trees.load(connection, pool)
     if trees.generation is None:
-        log.warning("nothing is routed: no configuration has been applied yet; run: vibey apply")
+        log.warning("nothing is routed: %s", NothingApplied())
         return Passed()
     installation = installation.under(connection, trees.generation)
     outlook = Outlook.open(connection, installation, trees, wait=wait)

@@ -28,10 +28,9 @@ from kombu import Queue
 from typing_extensions import override
 
 from vibey import tracing
-from vibey.domain.errors import VibeyError
+from vibey.domain.errors import NothingApplied, VibeyError
 from vibey.publisher import BUILD_TASK, CONTROL_QUEUE, ENGINE_PREFIX, ENQUEUE_QUEUE, MARGIN_SECONDS, engine_queue
 from vibey.services import endings, fleet, pulse
-from vibey.services.apply import NOTHING_APPLIED
 from vibey.services.installation import start_ended_servers
 from vibey.services.outputs import prune
 from vibey.services.programs import CONTROL_PROCESSES
@@ -295,8 +294,8 @@ class Pulse(threading.Thread):
         """Serve the engines in force that the worker was asked for and runs as they are asked to be run."""
         installed, problems = self._installation, dict[str, str]()
         if installed.content is None:
-            problems[""] = NOTHING_APPLIED
-            log.warning("serving no engine: %s", NOTHING_APPLIED)
+            problems[""] = str(NothingApplied())
+            log.warning("serving no engine: %s", problems[""])
         served = dict[str, int]()
         for name, slots in _slots().items() if installed.content is not None else ():
             if not _is_wanted(name):
