@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -93,6 +94,16 @@ def test_a_fleet_outlives_a_full_disk(folder: Path) -> None:
     assert facts["after"] == facts["before"]
     assert facts["second"]["out"].splitlines()[-1] == "succeeded on desk in attempt 1"
     assert [run["state"] for run in facts["long_job"]["runs"]] == ["succeeded"]
+    assert re.search(
+        r"^\[vibey\] [1-9][0-9]* bytes left out: they could not be written$",
+        log := facts["long_log"]["out"],
+        re.MULTILINE,
+    )
+    assert "the end" in log
+    # A run that fills the disk itself fails, with its own words, and what it wrote is removed.
+    assert facts["hog"]["code"] == 1
+    assert facts["third"]["out"].splitlines()[-1] == "succeeded on desk in attempt 1"
+    assert facts["last"] == facts["before"]
     assert facts["audit"]["code"] == 0
 
 

@@ -35,7 +35,11 @@ argv = ["sleep", "0.1"]
 [engine.long]
 kind = "command"
 tier = "local"
-argv = ["sh", "-c", "until test -e {folder}/go; do sleep 0.2; done"]
+argv = ["sh", "-c", "until test -e {folder}/go; do echo at work; sleep 0.2; done; echo the end"]
+[engine.hog]
+kind = "command"
+tier = "local"
+argv = ["sh", "-c", "echo filling; head -c 400M /dev/zero > filler || exit 9"]
 """
 
 
@@ -146,6 +150,11 @@ def main() -> None:
         facts["after"] = installation.pids()
         job = json.loads(facts["long"]["out"])["job_id"]
         facts["long_job"] = json.loads(installation.vibey("job", str(job), "--json")["out"])
+        facts["long_log"] = installation.vibey("logs", str(job))
+        facts["hog"] = installation.vibey("enqueue", "{}", "--engine", "hog", "--max-attempts", "1", "--wait")
+        until(installation.is_well, seconds=240)
+        facts["third"] = installation.vibey("enqueue", "{}", "--engine", "desk", "--wait")
+        facts["last"] = installation.pids()
         facts["audit"] = installation.vibey("audit")
     finally:
         facts["down"] = installation.vibey("down")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,16 @@ from vibey.engines.output import DEFAULT_BOUND, OutputLog, follow, read_tail, re
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from vibey.engines.output import OutputLog
+resource.setrlimit(resource.RLIMIT_FSIZE, (30, 30))
+log = OutputLog(Path(sys.argv[1]))
+log.write(b"x" * 100)
+print(Path(sys.argv[1]).stat().st_size, log.lost)
+"""
 
 
 @pytest.fixture
@@ -103,15 +115,28 @@ def test_log_is_for_its_user_only_and_never_somebody_elses_file(path: Path, tmp_
         OutputLog(tmp_path / "link")
 
 
-def test_lost_text_is_counted(path: Path) -> None:
-    """A log that cannot be written any more costs its text and nothing else."""
-    log = OutputLog(path, bound=40)
-    log.write(b"a" * 20)
-    (path.parent / "output.log.at-20").mkdir()
+def test_text_that_could_not_be_written_is_counted_and_reported(path: Path) -> None:
+    """A log that has no room leaves text out, and says how much once it has room again."""
+    log = OutputLog(path, bound=400)
+    log.write(b"a" * 200)
+    blocked = path.parent / "output.log.at-200"
+    blocked.mkdir()
     log.write(b"b" * 5)
     log.note("after")
-    assert log.lost > 0
+    assert log.lost == 5 + len("[vibey] after\n")
+    blocked.rmdir()
+    log.write(b"c\n")
+    assert log.lost == 0
+    assert read_text(path) == "a" * 200 + "\n[vibey] 19 bytes left out: they could not be written\nc\n"
     log.close()
+
+
+def test_a_write_that_takes_a_part_is_continued(path: Path) -> None:
+    """At a limit of the file's size the system takes what fits; the rest is counted, and nothing ends."""
+    taken = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert taken.stdout.split() == ["30", "70"]
 
 
 @pytest.mark.parametrize("name", ["output.log", "output.log.at-2000000"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import codecs
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vibey.engines.plain import opened
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 DEFAULT_BOUND = 4 * 1024 * 1024
 FOLLOW_PAUSE_SECONDS = 0.2
 _PIECE = 64 * 1024
-_MOST_SEGMENTS = 3
+_TAIL_SEGMENTS = 2
+# A writer begins a segment before it drops the oldest.
+_MOST_SEGMENTS = _TAIL_SEGMENTS + 1
 
 
 class OutputLog:
@@ -42,16 +45,22 @@ class OutputLog:
         self.lost = 0
 
     def write(self, text: bytes) -> None:
-        """Append. A full disk costs the log its text, counted in `lost`, and never the run its life."""
-        view = memoryview(text)
+        """Append. A full disk never ends the run: what it cannot take is left out, and counted in `lost`.
+
+        Once there is room again, a line reports how much was left out, and `lost` starts from zero.
+        """
+        gap = f"\n[vibey] {self.lost} bytes left out: they could not be written\n".encode() if self.lost else b""
+        view = memoryview(gap + text)
         while view:
             if not self._room:
                 self._next_segment()
-            part = view[: self._room]
-            self._append(part)
-            self._written += len(part)
-            self._room -= len(part)
-            view = view[len(part) :]
+            taken = self._append(view[: self._room])
+            if not taken:
+                break
+            self._written += taken
+            self._room -= taken
+            view = view[taken:]
+        self.lost = self.lost + min(len(view), len(text)) if view else 0
 
     def note(self, line: str) -> None:
         """Append a line of Vibey's own."""
@@ -63,26 +72,29 @@ class OutputLog:
             os.close(self._file)
             self._file = -1
 
-    def _append(self, part: memoryview) -> None:
+    def _append(self, part: memoryview) -> int:
+        """Write to the current file; the number of bytes that it took."""
+        if self._file < 0 or not part:
+            return 0
         try:
-            if self._file >= 0:
-                os.write(self._file, part)
-                return
+            return os.write(self._file, part)
         except OSError:
-            pass
-        self.lost += len(part)
+            return 0
 
     def _next_segment(self) -> None:
-        self.close()
-        self._room = self._segment_size
+        """Begin a segment and drop the oldest one. Without room for it the next write tries again."""
         path = self.path.with_name(f"{self.path.name}.at-{self._written}")
         try:
-            if len(self._segments) == 2:
-                self._segments.pop(0).unlink(missing_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND, 0o600)
-            self._segments.append(path)
+            following = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND, 0o600)
         except OSError:
-            return  # counted as lost, part by part
+            return
+        self.close()
+        self._file = following
+        self._room = self._segment_size
+        self._segments.append(path)
+        if len(self._segments) > _TAIL_SEGMENTS:
+            with suppress(OSError):
+                self._segments.pop(0).unlink(missing_ok=True)
 
 
 def read_text(path: Path) -> str:
