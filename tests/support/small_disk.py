@@ -35,7 +35,7 @@ argv = ["sleep", "0.1"]
 [engine.long]
 kind = "command"
 tier = "local"
-argv = ["sh", "-c", "until test -e {folder}/go; do echo at work; sleep 0.2; done; echo the end"]
+argv = ["sh", "-c", "until test -e {folder}/go; do seq 2000; sleep 0.2; done; echo the end"]
 [engine.hog]
 kind = "command"
 tier = "local"
@@ -138,7 +138,10 @@ def main() -> None:
         facts["before"] = installation.pids()
         until(lambda: json.loads(installation.vibey("status", "--json")["out"])["running"] == 1, seconds=60)
         installation.fill()
-        facts["full_enqueue"] = installation.vibey("enqueue", "{}", "--engine", "desk")
+        # More than the room that the tables' last pages may have left.
+        batch = folder / "large.jsonl"
+        batch.write_text("".join(json.dumps({"payload": {"x": os.urandom(90_000).hex()}}) + "\n" for _ in range(20)))
+        facts["full_enqueue"] = installation.vibey("enqueue", "--batch", str(batch))
         installation.break_postgres()
         facts["full_doctor"] = installation.vibey("doctor")
         facts["full_status"] = installation.vibey("status")

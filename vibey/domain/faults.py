@@ -64,13 +64,23 @@ _UNSUITABLE: Mapping[str, tuple[str, str]] = {
 }
 # What a server says before there is a session has no SQLSTATE in psycopg2, only words; they are those of the server's
 # language, and what is not recognised is reported as it is.
-_REFUSED_CONNECTIONS = (
-    "too many clients already",
-    "remaining connection slots are reserved",
-    "too many connections for",
-    "no more connections allowed",
-)
-_STANDBYS = ("session is read-only", "server is in hot standby mode", "not in hot standby", "session is not read-only")
+_BEFORE_A_SESSION: Mapping[str, tuple[str, ...]] = {
+    "53100": ("No space left on device", "Disk quota exceeded"),
+    "53200": ("Cannot allocate memory", "could not fork new process"),
+    "53300": (
+        "too many clients already",
+        "remaining connection slots are reserved",
+        "too many connections for",
+        "no more connections allowed",
+    ),
+    "58030": ("Input/output error", "Read-only file system"),
+    "25006": (
+        "session is read-only",
+        "server is in hot standby mode",
+        "not in hot standby",
+        "session is not read-only",
+    ),
+}
 
 _REDIS_EXHAUSTED: tuple[tuple[str, str, str], ...] = (
     ("MISCONF", "it cannot write to its disk", ROOM),
@@ -109,11 +119,7 @@ def fault_of_os(error: OSError, what: str = "") -> ServiceUnavailable | None:
 def fault_of_sql(state: str | None, text: str, *, service: str = "Postgres") -> ServiceUnavailable | None:
     """What a database server lacks or does not allow, by its SQLSTATE; without one, by its words."""
     line = first_line(text)
-    code = state or ""
-    if not code and any(words in line for words in _REFUSED_CONNECTIONS):
-        code = "53300"
-    elif not code and any(words in line for words in _STANDBYS):
-        code = "25006"
+    code = state or next((code for code, words in _BEFORE_A_SESSION.items() if any(w in line for w in words)), "")
     if code in _EXHAUSTED:
         return OutOfResources(service, _EXHAUSTED[code][0], line, _EXHAUSTED[code][1])
     if code in _UNSUITABLE:
