@@ -40,6 +40,7 @@ EXAMPLES = (
     errors.VibeyError("the bench is broken", "mend it"),
     errors.InvalidInput("limit", 0, "a whole number from 1 to 9"),
     errors.Refused("project 'x' exists already", "choose another name"),
+    errors.NothingApplied(),
     errors.UnknownName("engine", "x", ("near",)),
     errors.Removed(7, "2026-03-01T00:00:00Z"),
     errors.ServiceUnavailable("Postgres", "refused", "start it"),

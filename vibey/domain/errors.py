@@ -72,6 +72,8 @@ class Refused(VibeyError):
 class NothingApplied(Refused):
     """The installation has no configuration in force, so nothing can be enqueued, routed or run."""
 
+    word: ClassVar[str] = "nothing_applied"
+
     def __init__(self) -> None:
         super().__init__("no configuration has been applied yet", "run: vibey apply")
 
