@@ -82,6 +82,7 @@ class Studio:
     config: dict[str, object] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     min_free: int = MIN_FREE_BYTES
+    title: str = ""
 
     @property
     def roots(self) -> Path:
@@ -93,7 +94,7 @@ class Studio:
         argv = ("sh", "-c", script)
         settings = {"argv": argv, "workspace_roots": (self.roots,), "checks": self.checks, **self.config}
         config = EngineConfig("shell", "command", **settings)  # type: ignore[arg-type]
-        job = Job(job_id, run_id, 9, 1, Effort.LOW, payload, "site", installation=uuid.uuid4().hex)
+        job = Job(job_id, run_id, 9, 1, Effort.LOW, payload, "site", installation=uuid.uuid4().hex, title=self.title)
         return execute(
             Workspaced(build(config), config, self.min_free),
             job,

@@ -96,7 +96,8 @@ class EngineConfig:
 class Job:
     """The job as its run sees it. `attempt` counts from 1; `token` is the run's fencing token.
 
-    `traceparent` is the run's span, which its processes find as `TRACEPARENT`; None where nothing is traced.
+    `traceparent` is the run's span, which its processes find as `TRACEPARENT`; None where nothing is traced. `title` is
+    what the job is called in lists, empty for a job without one.
     """
 
     job_id: int
@@ -110,6 +111,7 @@ class Job:
     session: str | None = None
     capabilities: frozenset[str] = frozenset()
     traceparent: str | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

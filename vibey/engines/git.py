@@ -123,10 +123,10 @@ class Git:
         """As a call, for an answer of one line."""
         return self(*arguments).decode("utf-8", "surrogateescape").removesuffix("\n")
 
-    def says(self, *arguments: str) -> bool:
+    def says(self, *arguments: str, given: bytes | None = None) -> bool:
         """Whether the command succeeds."""
         try:
-            self(*arguments)
+            self(*arguments, given=given)
         except GitFailed:
             return False
         return True

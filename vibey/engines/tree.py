@@ -27,7 +27,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vibey.engines import changes
 from vibey.engines.calling import DeclaredFailure, EngineFault
+from vibey.engines.changes import LeftOut
 from vibey.engines.git import Git, GitFailed, fresh
 from vibey.engines.ours import write_report
 from vibey.engines.plain import beginning
@@ -44,7 +46,7 @@ KEPT_FILE = "kept.json"
 OWN_BRANCHES = "refs/heads/vibey/"
 _KEPT = re.compile(r"refs/vibey/[0-9a-f]{12}/run-\d+")
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_HEAD = re.compile(r"refs/[\w./+@-]{1,200}")
+_HEAD = re.compile(r"refs/[^\x00-\x20\x7f]{1,1000}")
 _STALE_LOCK_SECONDS = 600
 _LARGEST_NOTE = 64 * 1024
 _MIB = 1024 * 1024
@@ -81,8 +83,10 @@ def prepare(order: Document) -> Document:
     own("config", "user.email", order["email"])
     with (tree / ".git" / "config").open("a", encoding="utf-8") as file:
         file.write(_TREE_SETTINGS)
-    replace(own, tree=tree)("checkout", "--quiet", "-b", order["branch"], base, "--")
+    work = replace(own, tree=tree)
+    work("checkout", "--quiet", "-b", order["branch"], base, "--")
     return {
+        "converts_nothing": changes.keep_unconverted(work, base, control / "start.index"),
         "base": base,
         "repository": str(source.repository),
         "objects": str(source.objects),
@@ -92,39 +96,66 @@ def prepare(order: Document) -> Document:
 
 
 def collect(order: Document) -> Document:
-    """Commit what the work left: `commit` is None if nothing has changed."""
+    """Commit what the work changed: `commit` is None if that is nothing. `left_out` names what is not taken."""
     tree, base = Path(order["tree"]), order["base"]
-    _tame(tree)
+    walked = _tame(tree)
     git = _trusted(order, "collected.git", _own_objects(tree))
+    if order["converts_nothing"]:
+        changes.convert_nothing(git)
     parent = _tip(tree / ".git", git, base)
     work = replace(git, tree=tree)
     work("read-tree", parent)
     _check_growth(work, order)
-    work("add", "--all")
-    staged = work.line("write-tree")
-    commit = (
-        parent if staged == git.line("rev-parse", f"{parent}^{{tree}}") else _committed(work, order, staged, parent)
-    )
-    if commit == base:
-        return {"commit": None}
-    return {"commit": commit, "diffstat": _diffstat(git, base, commit)}
+    staged = changes.stage(work, base, parent, lambda: _begun(order), walked)
+    found = {"remarks": staged.remarks[: changes.MOST_NAMED], **changes.summary(staged.left_out)}
+    if staged.rewritten:
+        parent = base
+    trees = {staged.tree, *git("log", "--format=%T", f"{base}..{parent}").decode().split()}
+    if trees == {git.line("rev-parse", f"{base}^{{tree}}")}:
+        return {"commit": None, **found}
+    same = staged.tree == git.line("rev-parse", f"{parent}^{{tree}}")
+    commit = parent if same else _committed(work, order, staged.tree, parent)
+    return {"commit": commit, "diffstat": _diffstat(git, base, commit), **found}
 
 
 def bring(order: Document) -> Document:
-    """Take the commit home as `reference`; with none, only drop the job's own `stale` references."""
+    """Take the commit home as `reference`; with none, only drop the job's own `stale` references.
+
+    Where the repository has references that leave no room for this one, the branch gets a name without a folder.
+    """
     source = Git(Path(order["repository"]))
-    taken = {order["reference"], *order["stale"]} & _checked_out(source)
+    taken = _checked_out(source)
+    done: Document = {}
     if order["commit"] is not None:
-        if order["reference"] in taken:
-            name = order["reference"].removeprefix("refs/heads/")
+        reference = order["reference"] if _has_room(source, order["reference"]) else _without_folder(order["reference"])
+        name = reference.removeprefix("refs/heads/")
+        if reference in taken:
             raise DeclaredFailure(f"{name} is checked out in {order['repository']}, and is left alone; switch it away")
         _transfer(order)
-        _unlock(source, order["reference"])
-        source("update-ref", "--no-deref", order["reference"], order["commit"])
+        _unlock(source, reference)
+        source("update-ref", "--no-deref", reference, order["commit"])
+        done = {"branch": name}
     for reference in order["stale"]:
-        if reference not in taken:
-            source("update-ref", "--no-deref", "-d", reference)
-    return {}
+        for each in (reference, _without_folder(reference)):
+            if each not in taken:
+                # The commit is home: a reference that somebody holds fast does not undo that.
+                source.says("update-ref", "--no-deref", "-d", each)
+    return done
+
+
+def _has_room(source: Git, reference: str) -> bool:
+    """Whether no other reference stands where this one needs a folder, or is in a folder of its name."""
+    parts = reference.split("/")
+    above = ("/".join(parts[:length]) for length in range(3, len(parts)))
+    if any(source.says("show-ref", "--verify", "--quiet", each) for each in above):
+        return False
+    return not source("for-each-ref", "--count=1", "--format=%(refname)", f"{reference}/")
+
+
+def _without_folder(reference: str) -> str:
+    """`refs/heads/vibey/7` as `refs/heads/vibey-7`."""
+    name = reference.removeprefix("refs/heads/")
+    return f"refs/heads/{name.replace('/', '-')}"
 
 
 def release(control: Path) -> None:
@@ -151,10 +182,15 @@ def _keep(control: Path, git: Git, reference: str, base: str) -> None:
 
 
 def _commit(git: Git, name: str) -> str | None:
-    try:
-        return git.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    except GitFailed:
-        return None
+    """The commit of this name; a branch that is named like an object is one as well."""
+    for spelled in (name, f"refs/heads/{name}"):
+        try:
+            found = git.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{spelled}^{{commit}}")
+        except GitFailed:
+            continue
+        if _HASH.fullmatch(found):
+            return found
+    return None
 
 
 def _trusted(order: Document, name: str, more: tuple[Path, ...]) -> Git:
@@ -166,24 +202,64 @@ def _trusted(order: Document, name: str, more: tuple[Path, ...]) -> Git:
     return fresh(repository, bare=True, object_format=order["format"], alternates=alternates, shallow=shallow)
 
 
-def _tame(tree: Path) -> None:
-    """Make the tree readable to us, and plain: a repository within it would have git run its own affairs there."""
+def _begun(order: Document) -> Git:
+    """An empty repository with an empty tree, for the files as they were when the work began."""
+    git = _trusted(order, "begun.git", _own_objects(Path(order["tree"])))
+    tree = Path(order["control"]) / "begun"
+    remove(tree)
+    tree.mkdir()
+    return replace(git, tree=tree)
+
+
+def _tame(tree: Path) -> list[LeftOut]:
+    """Make the tree readable to us, and plain: a repository within it would have git run its own affairs there.
+
+    Returns what cannot be made so, or is no file.
+    """
     if tree.is_symlink() or not tree.is_dir():
         raise DeclaredFailure("the work removed its tree")
+    left_out: list[LeftOut] = []
     left = [str(tree)]
     while left:
         folder = left.pop()
-        _permit(folder, 0o700)
-        for entry in list(os.scandir(folder)):
-            if entry.name.lower() == ".git":
-                if folder != str(tree):
-                    remove(Path(entry.path))
-                elif entry.is_dir(follow_symlinks=False):
-                    _permit(entry.path, 0o700)
-            elif entry.is_dir(follow_symlinks=False):
-                left.append(entry.path)
-            elif entry.is_file(follow_symlinks=False):
-                _permit(entry.path, 0o400)
+        try:
+            _permit(folder, 0o700)
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            left_out.append(_unreadable(tree, folder, error))
+            continue
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False) and entry.name.lower() != ".git":
+                    left.append(entry.path)
+                elif why := _tamed(entry, own=folder == str(tree)):
+                    left_out.append(_left_out(tree, entry.path, why))
+            except OSError as error:
+                left_out.append(_unreadable(tree, entry.path, error))
+    return left_out
+
+
+def _tamed(entry: os.DirEntry[str], *, own: bool) -> str:
+    """Make one entry readable, or remove it if it is a repository within the tree; why it is not taken, if so."""
+    if entry.name.lower() == ".git":
+        if not own:
+            remove(Path(entry.path))
+            return "a repository of its own: its history is not taken"
+        if entry.is_dir(follow_symlinks=False):
+            _permit(entry.path, 0o700)
+    elif entry.is_file(follow_symlinks=False):
+        _permit(entry.path, 0o400)
+    elif not entry.is_symlink():
+        return "a pipe, a socket or a device"
+    return ""
+
+
+def _left_out(tree: Path, path: str, why: str) -> LeftOut:
+    return LeftOut(os.fsencode(os.path.relpath(path, tree)), why)
+
+
+def _unreadable(tree: Path, path: str, error: OSError) -> LeftOut:
+    return _left_out(tree, path, f"it cannot be read: {error.strerror}")
 
 
 def _permit(path: str, wanted: int) -> None:
@@ -223,7 +299,7 @@ def _head(work: Path) -> str | None:
 
 
 def _first_line(path: Path) -> str:
-    return _text(path, 4096).partition("\n")[0].strip()
+    return _text(path, 4096).partition("\n")[0].strip(" \t\r")
 
 
 def _text(path: Path, most: int) -> str:
@@ -231,7 +307,7 @@ def _text(path: Path, most: int) -> str:
         if not path.is_file():
             return ""
         with path.open("rb") as file:
-            return file.read(most).decode("utf-8", "replace")
+            return file.read(most).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
 
@@ -269,7 +345,10 @@ def _check_space(folder: Path, needed: int, min_free: int) -> None:
 def _committed(work: Git, order: Document, staged: str, parent: str) -> str:
     person = {"NAME": order["author"], "EMAIL": order["email"]}
     names = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in person.items()}
-    return replace(work, variables=names).line("commit-tree", "-p", parent, "-m", order["message"], staged)
+    message = order["message"].encode("utf-8", "replace")
+    return (
+        replace(work, variables=names)("commit-tree", "-p", parent, "-F", "-", staged, given=message).decode().strip()
+    )
 
 
 def _diffstat(git: Git, base: str, commit: str) -> Document:

@@ -24,6 +24,7 @@ import os
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_line
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
 
 MIN_FREE_BYTES = 1024 * 1024 * 1024
 TREE, CONTROL = "tree", "workspace"
-_REF = re.compile(r"[\w@][\w./@{}~^+-]{0,254}")
+_LONGEST_REF = 4096
+# What is in no reference's name and in no way to spell a commit by one: ranges, paths in a commit, searches, patterns.
+_NO_REF = re.compile(r"[\x00-\x20\x7f:?*\[\\\ud800-\udfff]|\.\.")
 _AUTHOR = re.compile(r"\s*([^<>]+?)\s*<([^<>\s]+)>\s*")
 
 Steps = Generator[Progress, None, Outcome]
@@ -76,7 +79,7 @@ class Request:
         repo, ref, verify = payload[REPOSITORY], payload.get("ref") or "HEAD", payload.get("verify")
         if not isinstance(repo, str):
             raise DeclaredFailure("payload.repo is not the path of a repository")
-        if not isinstance(ref, str) or not _REF.fullmatch(ref) or ".." in ref:
+        if not isinstance(ref, str) or len(ref) > _LONGEST_REF or _NO_REF.search(ref):
             raise DeclaredFailure(f"payload.ref {str(ref)[:100]!r} is not the name of one commit")
         found = located(repo, config.workspace_roots)
         if verify is None:
@@ -180,6 +183,7 @@ class _Workspace:
         if isinstance(collected, Failure):
             return collected
         found: dict[str, Any] = dict(collected.result or {})
+        self._name_left_out(found)
         verified = None
         if found["commit"] is not None and self.request.check is not None:
             self.context.output.note(f"verify {self.request.verify}")
@@ -189,20 +193,32 @@ class _Workspace:
         brought = yield from self._step("bring", self._home(found["commit"], good=good))
         if isinstance(brought, Failure):
             return brought
+        branch = (brought.result or {}).get("branch")
         if verified is not None and not good:
-            seen = f"see branch vibey/failed/{self.job.job_id}"
+            seen = f"see branch {branch}"
             return Failure(FailureClass.WORK, one_line(f"{verify.words(verified)}; {seen}"))
         if found["commit"] is None:
-            self.context.output.note("the work changed nothing in its tree: no branch")
-        result = {
+            changed = "nothing else" if "left_out" in found else "nothing"
+            self.context.output.note(f"the work changed {changed} in its tree: no branch")
+        result: dict[str, object] = {
             **(outcome.result or {}),
-            "branch": None if found["commit"] is None else self._name,
+            "branch": branch,
             "commit": found["commit"] or self.made["base"],
             "base": self.made["base"],
             "diffstat": found.get("diffstat") or {"files": 0, "insertions": 0, "deletions": 0},
             "verify": verified,
+            **{key: found[key] for key in ("left_out", "left_out_more") if key in found},
         }
         return replace(outcome, result=result)
+
+    def _name_left_out(self, found: Mapping[str, Any]) -> None:
+        note = self.context.output.note
+        for each in found.get("left_out", []):
+            note(f"left out: {each['path']}: {each['why']}")
+        if "left_out_more" in found:
+            note(f"left out: {found['left_out_more']} more")
+        for remark in found.get("remarks", []):
+            note(remark)
 
     def _preparation(self) -> dict[str, object]:
         config = self.config
@@ -219,8 +235,7 @@ class _Workspace:
 
     def _collection(self) -> dict[str, object]:
         author, email = _person(self.config.workspace_author)
-        message = f"vibey job {self.job.job_id}\n\nRun {self.job.run_id}, engine {self.config.name}."
-        return {**self.made, "author": author, "email": email, "message": message}
+        return {**self.made, "author": author, "email": email, "message": _message(self.job, self.config)}
 
     def _home(self, commit: str | None, *, good: bool) -> dict[str, object]:
         done, failed = f"{tree.OWN_BRANCHES}{self.job.job_id}", f"{tree.OWN_BRANCHES}failed/{self.job.job_id}"
@@ -278,6 +293,16 @@ def _no_git() -> bool:
 def _person(author: str) -> tuple[str, str]:
     found = _AUTHOR.fullmatch(author)
     return (found[1], found[2]) if found else ("vibey", "vibey@localhost")
+
+
+def _message(job: Job, config: EngineConfig) -> str:
+    """The message of the commit: what the job is called, and who worked on it."""
+    subject = f"vibey job {job.job_id}: {job.title}" if job.title else f"vibey job {job.job_id}"
+    program = f" {PurePath(config.argv[0]).name}" if config.argv else ""
+    model = f", model {config.model}" if config.model else ""
+    client = f"{config.kind}{program}{model}"
+    told: dict[str, object] = {"Job": job.job_id, "Run": job.run_id, "Engine": config.name, "Client": client}
+    return f"{subject}\n\n" + "".join(f"Vibey-{name}: {value}\n" for name, value in told.items())
 
 
 def _with_cost(outcome: Outcome, engine: Success) -> Outcome:

@@ -211,6 +211,7 @@ def _job(installation: Installation, started: Any, held: Held, traceparent: str 
         session=started.session,
         capabilities=held.requirement.capabilities,
         traceparent=traceparent,
+        title=started.title,
     )
 
 
