@@ -102,8 +102,11 @@ def forgetful(server_url: str, cluster: Path, folder: Path | None) -> None:
 
 def create(server_url: str, name: str, *, template: str = "template1") -> str:
     """Make a database as a copy of `template`, to which nobody may be connected; return its URL."""
-    copy = f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy'
-    query(renamed(server_url, MAINTENANCE), copy)
+    server = renamed(server_url, MAINTENANCE)
+    ((version,),) = query(server, "SELECT current_setting('server_version_num')::int")
+    # Before release 15 files were always copied, and nobody could say so.
+    strategy = "STRATEGY file_copy" if int(str(version)) >= 150_000 else ""
+    query(server, f'CREATE DATABASE "{name}" TEMPLATE "{template}" {strategy}')
     return renamed(server_url, name)
 
 
