@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import uuid
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -20,13 +22,12 @@ from vibey.services.installation import Installation
 from vibey.settings import Source, settings_of
 from vibey.settings.urls import DATABASE_KEYS
 from vibey.store import migrate, suitability
-from vibey.store.connecting import libpq_url
+from vibey.store.connecting import SESSION_OPTIONS, libpq_url
 from vibey.store.database import Database
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from vibey import embedded
 
@@ -96,6 +97,24 @@ def test_options_of_the_address_are_kept_and_ours_are_added(empty_database_url: 
     ]
 
 
+def test_no_statement_starts_parallel_workers_or_the_jit_compiler(database_url: str) -> None:
+    """A plan of a disabled scan counts as enormously expensive before release 18, however small the table is."""
+    statement = Statement("plan", "a plan", "explain select * from installation")
+    database = Database(database_url, pool_size=1)
+    plan = "\n".join(row[0] for row in database.statement(statement.all))
+    database.dispose()
+    assert "Seq Scan on installation" in plan
+    assert "Gather" not in plan
+    assert "JIT" not in plan
+
+
+def test_the_page_sets_for_a_role_what_sessions_set_themselves() -> None:
+    """Behind a pooler that ignores start-up parameters, the role has the same settings."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "several-machines.md").read_text(encoding="utf-8")
+    on_page = re.findall(r"^alter role vibey in database vibey set (\w+) = '?([^';]+)'?;$", page, re.MULTILINE)
+    assert dict(on_page) == dict(re.findall(r"-c (\w+)=(\S+)", SESSION_OPTIONS))
+
+
 def test_an_installation_lives_in_the_schema_the_address_names(
     empty_database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
@@ -159,6 +178,8 @@ def test_a_role_without_rights_on_the_tables_is_told_the_grant(
     database_url: str, redis_url: str, tmp_path: Path, role: str
 ) -> None:
     """A role that owns nothing works with the rights named, and cannot migrate."""
+    # As it is from release 15 on.
+    query(database_url, "revoke create on schema public from public")
     url = _with_user(database_url, role, "pw")
     database = Database(url, pool_size=1)
     (lacking,) = suitability.shortcomings(database, migrating=False)

@@ -30,7 +30,8 @@ SNAPSHOT = Statement(
 SETTINGS = Statement(
     "audit-settings",
     "be planned and timed as a reader of whole tables",
-    "set local enable_seqscan = on; set local work_mem = '64MB'; set local statement_timeout = '15min'",
+    "set local enable_seqscan = on; set local max_parallel_workers_per_gather = 2; "
+    "set local work_mem = '64MB'; set local statement_timeout = '15min'",
 )
 COUNTS = Statement(
     "audit-counts",

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 DRIVER_SCHEME = "postgresql+psycopg2"
 # Plans of prepared statements are kept while a queue grows from nothing to a million: none may read a table whole
-# because it was small when planned (`exists` can be one that does), and none is made anew for each call.
+# because it was small when planned (`exists` can be one that does), and none is made anew for each call. Before
+# release 18 a scan that is disabled but has no alternative counts as enormously expensive, so the planner would start
+# parallel workers and the JIT compiler for a table of one row: about 20 ms for each statement.
 SESSION_OPTIONS = (
     "-c timezone=UTC -c lock_timeout=10s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s "
-    "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
+    "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c max_parallel_workers_per_gather=0 -c jit=off"
 )
 # A migration may rewrite a large table, and may wait for transactions that hold it.
 MIGRATION_OPTIONS = "-c timezone=UTC"
