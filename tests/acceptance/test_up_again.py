@@ -69,6 +69,34 @@ def test_up_asks_at_a_terminal_whether_to_apply_a_file_that_differs(machine: Mac
 
 
 @pytest.mark.timeout(300)
+def test_up_after_a_stop_shows_a_file_that_was_edited_meanwhile(machine: Machine) -> None:
+    """What is in force stays so and everything starts; with --apply the file is applied first. Beat is at work at once.
+
+    The first tick has been done when `up` returns, so `doctor` does not ask for the command that was just run.
+    """
+    assert beat(machine) == "ok"
+    machine.run("down")
+    edit(machine, 7)
+    said = machine.run("up", "--detach", "--no-flower")
+    assert DIFFERS.format(1) in said
+    assert "~ paid_daily_cap: 10 → 7" in said
+    assert KEPT.format(1) in said
+    assert said.index(KEPT.format(1)) < said.index("\nup: ")
+    assert (generation(machine), machine.json("status")["cap"]["limit"]) == (1, 10)
+    assert beat(machine) == "ok"
+    machine.run("down")
+    applied = machine.run("up", "--detach", "--no-flower", "--apply")
+    assert applied.index(DIFFERS.format(1)) < applied.index("applied: generation 2 is in force")
+    assert (generation(machine), machine.json("status")["cap"]["limit"]) == (2, 7)
+
+
+def beat(machine: Machine) -> str:
+    """What doctor finds of beat."""
+    [state] = [each["state"] for each in machine.json("doctor")["checks"] if each["name"] == "beat"]
+    return str(state)
+
+
+@pytest.mark.timeout(300)
 def test_up_of_another_version_says_what_runs(machine: Machine, tmp_path: Path) -> None:
     """Programs of another version are named with what to do; of another schema, nothing is touched beside them."""
     newer = tmp_path / "newer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.support.databases import query
+from tests.support.json_output import described
 from vibey.services import pulse
 
 if TYPE_CHECKING:
@@ -40,6 +41,23 @@ def test_going_back_says_what_the_file_here_still_changes(vibey: CommandLine) ->
     assert vibey("apply", "--undo", "--yes").code == 0
     again = vibey("apply", "--undo", "--yes")
     assert (again.code, "otherwise" in again.out, "unserved" in again.out) == (0, False, False)
+
+
+def test_going_back_is_reported_to_programs_and_in_the_history(vibey: CommandLine) -> None:
+    """The same as the text: what the file still changes, what stays unserved; later, which generation was undone."""
+    vibey.set_default(paid_daily_cap=3)
+    edit(vibey, FAR, f'{FAR}efforts = {{ high = ["-x"] }}\n')
+    number = vibey("apply", "--yes", "--json").json["generation"]
+    undone = vibey("apply", "--undo", "--yes", "--json")
+    assert undone.code == 0
+    described("apply", undone.json)
+    assert undone.json["unserved"] == {"far": "another efforts for far"}
+    assert [each["name"] for each in undone.json["file_changes"]] == ["far"]
+    assert "unserved" not in vibey("apply", "--yes", "--json").json
+    told = vibey("apply", "--history", "--json").json["generations"]
+    assert [each["undoes"] for each in told][:3] == [None, number, None]
+    [row] = [line for line in vibey("apply", "--history").out.splitlines() if f" undoes generation {number}; " in line]
+    assert row.split()[0] == str(number + 1)
 
 
 def test_doctor_tells_a_file_that_differs_from_a_variable_that_does_not_count(vibey: CommandLine) -> None:

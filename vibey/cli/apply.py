@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,9 @@ from vibey.cli.command import Command, json_option
 from vibey.cli.output import Column
 
 if TYPE_CHECKING:
-    from vibey.services.apply import Plan
+    from collections.abc import Mapping
+
+    from vibey.services.apply import LeftToEdit, Plan
     from vibey.services.installation import Installation
 
 
@@ -75,7 +77,7 @@ def _check(installation: Installation, *, undo: bool, as_json: bool) -> int:
 def _apply(installation: Installation, *, yes: bool, undo: bool, as_json: bool) -> None:
     from vibey.domain.errors import Refused
     from vibey.services.apply import apply as put_in_force
-    from vibey.services.apply import plan
+    from vibey.services.apply import left_to_edit, plan
 
     found = plan(installation, undo=undo)
     if found.differs and not yes:
@@ -88,7 +90,8 @@ def _apply(installation: Installation, *, yes: bool, undo: bool, as_json: bool) 
     done = put_in_force(installation, undo=undo, seen=None if yes else found)
     if as_json:
         result = {"generation": done.generation, "changed": done.changed, "withdrawn": done.withdrawn}
-        output.print_json({**done.plan.as_json(), **result})
+        left = left_to_edit(installation).as_json() if undo else {}
+        output.print_json({**done.plan.as_json(), **result, **left})
     elif not done.changed:
         click.echo(f"nothing differs from generation {done.generation}, which is in force")
     else:
@@ -96,20 +99,17 @@ def _apply(installation: Installation, *, yes: bool, undo: bool, as_json: bool) 
             show(done.plan)
         click.echo(f"applied: generation {done.generation} is in force")
         if undo:
-            _show_file_that_differs(installation)
+            _show_left(left_to_edit(installation))
 
 
-def _show_file_that_differs(installation: Installation) -> None:
+def _show_left(left: LeftToEdit) -> None:
     """After going back: say what the file here still changes, and what that means for workers of this machine."""
-    from vibey.services.apply import plan
-
-    found = plan(installation)
-    if not found.differs:
+    if not left.changes:
         return
     click.echo("vibey.toml here still says otherwise; edit it, or the next vibey apply puts this in force again:")
-    for change in found.changes:
+    for change in left.changes:
         click.echo(output.plain(f"  {change}"))
-    for name, difference in installation.current().disagreements().items():
+    for name, difference in left.unserved.items():
         click.echo(output.plain(f"until it is edited, workers of this machine leave {name} unserved: {difference}"))
 
 
@@ -126,7 +126,11 @@ def _history(installation: Installation, *, as_json: bool) -> None:
         output.print_json({"generations": found})
         return
     columns = (Column("GENERATION", right=True), Column("APPLIED (UTC)"), Column("BY"), Column("DIFFERENCE", wide=True))
-    rows = [
-        (each["generation"], output.clock(each["at"]), each["who"], "; ".join(each["difference"])) for each in found
-    ]
+    rows = [(each["generation"], output.clock(each["at"]), each["who"], _difference(each)) for each in found]
     output.console().print(output.table(columns, rows))
+
+
+def _difference(each: Mapping[str, Any]) -> str:
+    """What a generation of the history changed, and whether by going back."""
+    undoes = [] if each["undoes"] is None else [f"undoes generation {each['undoes']}"]
+    return "; ".join([*undoes, *each["difference"]])

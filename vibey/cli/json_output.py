@@ -698,7 +698,10 @@ class Change(Shape):
 
 
 class Plan(Shape):
-    """What applying the configuration would change, or changed; the keys after `effects` are left out with --check."""
+    """What applying the configuration would change, or changed; the keys after `effects` are left out with --check.
+
+    Of these the last two are there with --undo only.
+    """
 
     generation: int | None = Field(description="The configuration in force.")
     differs: bool = Field(description="Whether anything differed.")
@@ -706,6 +709,8 @@ class Plan(Shape):
     effects: list[str] = Field(description="What becomes of queued and running jobs, for people.")
     changed: bool = Field(default=False, description="Whether this command made the generation.")
     withdrawn: int = Field(default=0, description="Grants that were withdrawn.")
+    file_changes: list[Change] = Field(default=[], description="What the file here still says otherwise.")
+    unserved: dict[str, str] = Field(default={}, description="Engines that workers here leave unserved for that; why.")
 
 
 class Generation(Shape):
@@ -716,6 +721,7 @@ class Generation(Shape):
     who: str = Field(description="By whom.")
     difference: list[str] = Field(description="What it changed, for people.")
     in_force: bool = Field(description="Whether it is in force.")
+    undoes: int | None = Field(description="The generation that was left by going back, with --undo; else null.")
 
 
 class Generations(Shape):

@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain import settlement
 from vibey.domain.errors import Refused
 from vibey.services.control import owner, wake_all
+from vibey.services.effects import effects
 from vibey.services.fleet import folders_of
 from vibey.services.requirements import refresh_workspace_sets
 from vibey.services.settle import expired_row
 from vibey.services.wording import instant
 from vibey.settings.applied import content_of, policy_in
-from vibey.settings.difference import Change, differences, removed_pools, replaced_engines, rerun_engines
+from vibey.settings.difference import Change, differences, replaced_engines, rerun_engines
 from vibey.settings.model import EngineDefaults
 from vibey.settings.problems import dotted
 from vibey.settings.source import OVERLAID
 from vibey.settings.values import MILLIONTHS
-from vibey.store import ageing, generations, ledger, projects, runs
+from vibey.store import ageing, fleet, generations, ledger, projects, runs
 from vibey.store.ledger import Event
 from vibey.store.projects import DEFAULT_PROJECT
 
@@ -75,6 +76,21 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftToEdit:
+    """What the file here still says otherwise, as `changes`, and the engines that workers here leave `unserved`, why.
+
+    So it is after going back: what an undo puts in force is no longer what the file says.
+    """
+
+    changes: tuple[Change, ...]
+    unserved: Mapping[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"file_changes": [change.as_json() for change in self.changes], "unserved": dict(self.unserved)}
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """What was applied: the number in force now, whether this made it, how many grants were withdrawn, the plan."""
 
@@ -89,7 +105,7 @@ def plan(installation: Installation, *, undo: bool = False) -> Plan:
 
     def read(connection: Connection) -> Plan:
         number = generations.number(connection)
-        return _plan(connection, number, _wanted(connection, installation, number, undo=undo))
+        return _plan(connection, installation, number, _wanted(connection, installation, number, undo=undo))
 
     return installation.database.run(read)
 
@@ -97,6 +113,11 @@ def plan(installation: Installation, *, undo: bool = False) -> Plan:
 def file_differs(current: Installation) -> bool:
     """Whether this process's file and environment say another thing than the generation that it is under, if any."""
     return current.content is None or current.content != content_of(current.file)
+
+
+def left_to_edit(installation: Installation) -> LeftToEdit:
+    """What the file of this process changes of what is in force by now, and what that means for workers here."""
+    return LeftToEdit(plan(installation).changes, installation.current().disagreements())
 
 
 def in_force_beside(
@@ -168,7 +189,10 @@ def apply(
 
 
 def history(installation: Installation) -> list[dict[str, Any]]:
-    """Every generation, the newest first: `generation`, `at`, `who`, `difference` by lines, `in_force`."""
+    """Every generation, the newest first: `generation`, `at`, `who`, `difference` by lines, `in_force`, `undoes`.
+
+    `undoes` is the number of the generation that was left by going back to the one before it; else None.
+    """
     rows = installation.database.statement(generations.history)
     return [
         {
@@ -177,6 +201,7 @@ def history(installation: Installation) -> list[dict[str, Any]]:
             "who": row.who,
             "difference": row.difference.splitlines(),
             "in_force": row.in_force,
+            "undoes": row.undoes,
         }
         for row in rows
     ]
@@ -193,9 +218,11 @@ def _apply(connection: Connection, installation: Installation, who: str, seen: P
     before = None if number is None else generations.content(connection, number)
     if number is not None and before == wanted:
         return Applied(number, changed=False, withdrawn=0, plan=Plan(number, (), ()))
-    generations.write_fleet(connection, _with_links(wanted))
+    # Held from here on, so that what is reported of live runs and queued jobs is what the change meets.
+    fleet.LOCK_ENGINES.all(connection)
     _refuse_while_live(connection, before, wanted)
-    proposed = _plan(connection, number, wanted)
+    proposed = _plan(connection, installation, number, wanted)
+    generations.write_fleet(connection, _with_links(wanted))
     generations.RELEASE_ENGINES.run(connection, names=list(rerun_engines(before, wanted)))
     _set_default_policy(connection, policy_in(wanted))
     ageing.change(connection, wanted["engines"].get("priority_age_seconds", 0) * 1000)
@@ -220,42 +247,12 @@ def _wanted(connection: Connection, installation: Installation, number: int | No
     return generations.content(connection, before)
 
 
-def _plan(connection: Connection, number: int | None, wanted: Content) -> Plan:
+def _plan(connection: Connection, installation: Installation, number: int | None, wanted: Content) -> Plan:
     before = None if number is None else generations.content(connection, number)
     changes = tuple(differences(before, wanted))
     if number is not None and not changes and before != wanted:
         changes = (Change("", "[engines]", "changed", ("recorded in another form",)),)
-    return Plan(number, changes, tuple(_effects(connection, before, wanted)) if changes else ())
-
-
-def _effects(connection: Connection, before: Content | None, wanted: Content) -> list[str]:
-    """What becomes of live runs and queued jobs, in sentences."""
-    live = generations.LIVE.all(connection)
-    replaced = replaced_engines(before, wanted)
-    effects = []
-    for row in live:
-        if row.engine in replaced:
-            fate = "go on to their end" if row.state == "running" else "are withdrawn, their attempts refunded"
-            one = "goes on to its end" if row.state == "running" else "is withdrawn, its attempt refunded"
-            what = "running" if row.state == "running" else "granted"
-            effects.append(f"{row.n} {what} on {row.engine} {one if row.n == 1 else fate}")
-    for name, engine in wanted["engine"].items():
-        in_use = sum(row.n for row in live if row.engine == name)
-        if name not in replaced and in_use > engine["slots"]:
-            effects.append(f"{in_use} at work on {name} go on; no more until fewer than {engine['slots']} are")
-    queued = generations.QUEUED.all(connection)
-    gone = removed_pools(before, wanted)
-    effects += [
-        f"{row.n} queued in pool {row.pool} {'waits' if row.n == 1 else 'wait'} until there is such a pool again"
-        for row in queued
-        if row.pool in gone and row.pool != "main"
-    ]
-    waiting, held = sum(row.n for row in queued), sum(row.held for row in queued)
-    if waiting:
-        effects.append(
-            f"{waiting} queued, {held} of them held, {'is' if waiting == 1 else 'are'} looked at again at once"
-        )
-    return effects
+    return Plan(number, changes, tuple(effects(connection, installation, before, wanted)) if changes else ())
 
 
 def _with_links(content: Content) -> Content:

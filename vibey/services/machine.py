@@ -35,6 +35,7 @@ from vibey.services.programs import (
     metrics_program,
 )
 from vibey.store import migrate
+from vibey.store.views import TICKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -73,7 +74,7 @@ class Steps:
 
 
 def up(settings: Settings, steps: Steps, *, with_flower: bool = True) -> Up:
-    """Bring everything up and return when the workers serve every engine.
+    """Bring everything up and return when the workers serve every engine and beat has had its first tick done.
 
     Refused without any engine; ServiceUnavailable, with the last lines of its log, when a program does not come up.
     """
@@ -237,22 +238,24 @@ def _start(installation: Installation, layout: Layout, steps: Steps) -> None:
 
 
 def _until_ready(installation: Installation, layout: Layout, steps: Steps) -> None:
-    deadline = time.monotonic() + READY_SECONDS
+    began = time.monotonic()
+    deadline = began + READY_SECONDS
     ended: dict[str, int] = {}
     last: Mapping[str, str] = {}
+    now: dict[str, Process] = {}
     while time.monotonic() < deadline:
         now = {each.name: each for each in supervised.processes(layout)}
         for name, each in now.items():
             if each.state in {"BACKOFF", "EXITED", "FATAL"} and last.get(name) != each.state:
                 ended[name] = ended.get(name, 0) + 1
         last = {name: each.state for name, each in now.items()}
-        if _is_ready(installation, now):
+        if _is_ready(installation, now) and _has_ticked(installation, time.monotonic() - began):
             return
         hopeless = [name for name, count in ended.items() if count >= TRIES]
         if hopeless:
             raise _not_up(layout, hopeless[0])
         steps.pause(POLL_SECONDS)
-    raise _not_up(layout, "build")
+    raise _not_up(layout, BEAT.name if _is_ready(installation, now) else BUILD.name)
 
 
 def _is_ready(installation: Installation, now: Mapping[str, Process]) -> bool:
@@ -260,6 +263,12 @@ def _is_ready(installation: Installation, now: Mapping[str, Process]) -> bool:
     seen = {worker["pid"] for worker in views.workers(installation)["workers"] if worker["alive"]}
     workers = [now[program.name].pid for program in (CONTROL, BUILD) if program.name in now]
     return len(workers) == 2 and all(pid in seen for pid in workers) and now[BEAT.name].pid is not None
+
+
+def _has_ticked(installation: Installation, seconds: float) -> bool:
+    """Whether beat has had a tick done within this time: only then does `doctor` find nothing amiss after `up`."""
+    age = installation.database.statement(TICKED.scalar)
+    return age is not None and age <= seconds
 
 
 def _not_up(layout: Layout, program: str) -> ServiceUnavailable:

@@ -60,6 +60,21 @@ class Candidates:
         capabilities = {row.name: frozenset(row.capabilities) for row in rows}
         return cls(capabilities, list(map(_roots, rows)), pools, generation)
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Candidates:
+        """Those of a generation, whether it is in force or not."""
+        engines: Mapping[str, Mapping[str, Any]] = content["engine"]
+        able = {name: frozenset(engine["capabilities"]) for name, engine in engines.items()}
+        roots = [
+            Roots(name, engine["kind"], tuple(engine["workspace_roots"]) if "workspace_roots" in engine else None)
+            for name, engine in engines.items()
+        ]
+        return cls(able, roots, content["pool"])
+
+    def able(self, requirement: Requirement) -> list[str]:
+        """The engines that could serve a requirement, whatever state they are in."""
+        return [name for name, words in self._missing(requirement, None) if words is None]
+
     def workspace(self, payload: Mapping[str, Any]) -> frozenset[str] | None:
         """The engines that can work in the repository a payload names; None when it names none."""
         return engines_for(payload[REPOSITORY], self.roots) if REPOSITORY in payload else None

@@ -44,9 +44,13 @@ SET_NUMBER = Statement(
 )
 HISTORY = Statement(
     "generation-history",
-    "every generation, the newest first",
-    """select g.number, g.at, g.who, g.difference, g.number = i.generation as in_force
-       from generations g, installation i order by g.number desc""",
+    "every generation, the newest first, with the one it undoes; the index on a project's events serves the ledger",
+    """select g.number, g.at, g.who, g.difference, g.number = i.generation as in_force,
+              (l.data ->> 'undone')::int as undoes
+       from generations g cross join installation i
+       left join ledger l on l.project_id is null and l.kind = 'ConfigurationApplied'
+         and (l.data ->> 'generation')::int = g.number
+       order by g.number desc""",
 )
 AT = Statement("generation-at", "when a generation was applied", "select at from generations where number = %(number)s")
 BEFORE = Statement(
@@ -61,11 +65,20 @@ LIVE = Statement(
               (array_agg(job_id order by id))[1:5] as jobs
        from runs where ended_at is null group by engine, state order by engine, state""",
 )
-QUEUED = Statement(
-    "generation-queued-jobs",
-    "queued jobs by pool, and how many of them are held",
-    """select pool, count(*)::int as n, count(held_at)::int as held from jobs
-       where state = 'queued' and ended_at is null group by pool order by pool""",
+QUEUED_GROUPS = Statement(
+    "generation-queued-groups",
+    "queued jobs by what they ask and the repository they name: how many, how many of them are due, how many are held, "
+    "since when the first of these is, and their first job",
+    """select g.n, g.due, g.held, g.first, coalesce(g.held_ms, 0) as held_ms, p.name as project, j.pool, j.effort_now,
+              j.capabilities, j.excluded, j.avoided, j.handed_off, j.pinned, j.workspace,
+              case when j.workspace is not null then j.payload -> 'repo' end as repo
+       from (select pool, requirement_key, case when workspace is not null then payload -> 'repo' end as repo,
+                    count(*)::int as n, count(*) filter (where not_before is null)::int as due,
+                    count(held_at)::int as held, min(id) as first,
+                    (extract(epoch from clock_timestamp() - min(held_at)) * 1000)::bigint as held_ms
+             from jobs where state = 'queued' and ended_at is null group by 1, 2, 3) g
+       join jobs j on j.id = g.first join projects p on p.id = j.project_id
+       order by g.first""",
 )
 RELEASE_ENGINES = Statement(
     "generation-release-engines",
