@@ -157,7 +157,10 @@ def test_slots_that_are_raised_wait_for_a_restart_which_doctor_names(open_fleet:
     fleet.until("select bool_and(generation = 2) from workers", what="the workers to follow")
     checks = {each["detail"]: each for each in Cli(fleet.config)("doctor", "--json").json["checks"]}
     lacking = checks["near has 3 slots, and its workers can have 1 at work"]
-    assert (lacking["state"], lacking["fix"]) == ("warn", f"restart {name} for 2 more slots")
+    assert (lacking["state"], lacking["fix"]) == (
+        "warn",
+        f"restart {name} for 2 more slots: on its machine run vibey down, then vibey up",
+    )
     assert worker.end() == 0
     fleet.build("build")
     restarted = f"select count(*) = 1 from workers where name = '{name}' and slots = '{{3}}'"

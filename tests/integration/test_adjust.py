@@ -332,19 +332,19 @@ def test_remarks_tell_how_each_engine_stands(vibey: CommandLine) -> None:
     assert (near["remark"], near["demoted_until"], near["layers"]) == ("", None, [])
     assert near["selected_at"].endswith("Z")
     assert far["remark"] == f"demoted until {in_words(datetime.fromisoformat(far['demoted_until']))}"
-    assert (bought["remark"], bought["selected_at"], bought["expected_share"]) == ("standby", None, 0)
+    assert (bought["remark"], bought["selected_at"], bought["expected_share"]) == ("not needed so far", None, 0)
     vibey.bench.rows("update installation set created_at = created_at - interval '30 days 1 hour'")
     vibey.bench.rows("update engines set selected_at = selected_at - interval '8 days 1 hour' where name = 'near'")
     vibey.bench.rows("update engines set demoted_until = now() - interval '1 hour' where name = 'far'")
     near, far, bought = vibey("engines", "--json").json["engines"]
     assert near["remark"] == "not exercised for 8 days"
     assert (far["remark"], far["demoted_until"]) == ("", None)
-    assert bought["remark"] == "standby; not exercised for 30 days"
+    assert bought["remark"] == "not needed so far; not exercised for 30 days"
     vibey("engine", "pause", "near")
     paused = vibey("engines", "--json").json["engines"][0]
     assert paused["remark"] == paused["detail"]
     assert "vibey engine resume near" in " ".join(vibey("engines").out.split())
-    assert "standby" in vibey("status").out
+    assert "not needed so far" in vibey("status").out
 
 
 def test_layers_in_force_are_shown_with_their_ends(open_bench: Callable[..., Bench]) -> None:

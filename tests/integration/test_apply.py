@@ -131,7 +131,11 @@ def test_slots_above_what_live_workers_can_run_are_full(open_bench: Callable[...
     pulse.appear(bench.installation, pulse.Worker("worker@test", ("a",), 3, (2,), number))
     assert route(bench.installation, "main") == 2
     [shown] = engines(bench.installation)["engines"]
-    assert (shown["slots"], shown["offered"], shown["remark"]) == (6, 2, "restart worker@test for 4 more slots")
+    assert (shown["slots"], shown["offered"], shown["remark"]) == (
+        6,
+        2,
+        "restart worker@test for 4 more slots: on its machine run vibey down, then vibey up",
+    )
     pulse.appear(bench.installation, pulse.Worker("second@test", ("a",), 4, (3,), number))
     assert route(bench.installation, "main") == 3
     assert audit(bench.installation).violations == ()

@@ -111,6 +111,20 @@ def test_cancelling_all_that_fit(vibey: CommandLine) -> None:
     assert vibey("audit").code == 0
 
 
+def test_cancelling_by_label_shows_titles(vibey: CommandLine) -> None:
+    """All labels have to be there; what is about to be cancelled can be recognised; others stay."""
+    titled = ("--title", "mend the index", "--label", "team=web", "--label", "kind=fix")
+    (wanted,) = vibey.enqueued(1, *titled)
+    others = vibey.enqueued(1, "--label", "team=web") + vibey.enqueued(1)
+    both = ("--label", "team=web", "-l", "kind=fix")
+    shown = vibey("cancel", *both)
+    assert (shown.code, "1 job: 1 queued" in shown.out, "mend the index" in shown.out) == (3, True, True)
+    assert vibey("cancel", *both, "--yes", "--json").json["cancelled_jobs"] == 1
+    left = {job["job_id"]: job["state"] for job in vibey("jobs", "--json").json["jobs"]}
+    assert left == {wanted: "cancelled", **dict.fromkeys(others, "queued")}
+    assert vibey("cancel", "--label", "team", "--yes").code == 2
+
+
 def test_cancelling_many_takes_pages(vibey: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many fit, each transaction takes a page, and together they take all of them once."""
     monkeypatch.setattr(control, "PAGE_JOBS", 3)

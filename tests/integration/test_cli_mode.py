@@ -66,3 +66,24 @@ def test_public_pages_leave_measurements_out(vibey: CommandLine) -> None:
     everything, public = ([event["kind"] for event in page] for page in kinds)
     assert "EngineDispatchMeasured" in everything
     assert "EngineDispatchMeasured" not in public
+
+
+def test_a_spent_cap_is_said_by_mode_and_doctor(vibey: CommandLine) -> None:
+    """Also one that was lowered below what had been used; while something is left, doctor is silent."""
+    spending = {"mode": "hybrid", "paid_daily_cap_covers": "all"}
+    vibey.set_default(**spending, paid_daily_cap=3)
+    vibey.enqueued(2, "--engine", "bought")
+    vibey.route()
+    caps = [each for each in vibey("doctor", "--json").json["checks"] if each["name"] == "cap"]
+    assert caps == []
+    assert "2 of 3 paid units of the project used on" in vibey("mode").out
+    vibey.set_default(**spending, paid_daily_cap=1)
+    said = vibey("mode", COLUMNS="60").out
+    assert max(map(len, said.splitlines())) <= 60
+    assert "2 paid units of the project used on" in " ".join(said.split())
+    assert "cap 1: spent" in " ".join(said.split())
+    assert "cap 1: spent" in vibey("status").out
+    [check] = [each for each in vibey("doctor", "--json").json["checks"] if each["name"] == "cap"]
+    assert check["state"] == "warn"
+    assert check["detail"].endswith("cap 1: spent; jobs that need a unit wait")
+    assert "vibey apply" in check["fix"]

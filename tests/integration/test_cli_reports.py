@@ -82,7 +82,7 @@ def test_reasons_of_queued_jobs(vibey: CommandLine) -> None:
     (lone,) = vibey.enqueued(1, "--exclude", "near", "--exclude", "far", "--exclude", "bought", "--anyway")
     vibey.route()
     assert "full" in vibey("job", full, "--json").json["reason"]
-    assert "no engine may serve it" in vibey("job", lone, "--json").json["reason"]
+    assert "no configured engine can serve what it asks" in vibey("job", lone, "--json").json["reason"]
     query(vibey.bench.url, "delete from workers")
     query(
         vibey.bench.url,
@@ -355,3 +355,16 @@ def test_looking_loads_no_broker(vibey: CommandLine, tmp_path: Path) -> None:
     said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "default" in said.stdout
     assert said.stdout.endswith("\n\n"), said.stdout
+
+
+@pytest.mark.parametrize("command", [("status",), ("mode",), ("job", "1"), ("explain", "1")])
+def test_what_is_said_of_a_label_stands_below_its_beginning(vibey: CommandLine, command: tuple[str, ...]) -> None:
+    """On a narrow screen a folded line never begins where the labels do."""
+    vibey.enqueued(1, "--title", "a title " * 15)
+    said = vibey(*command, COLUMNS="60").out.split("\n\n")[0].splitlines()
+    wide = vibey(*command, COLUMNS="1000").out.split("\n\n")[0].splitlines()
+    begins = [line for line in said if not line.startswith(" ") and not line.startswith("as of ")]
+    assert len(said) > len(wide)
+    assert [line.split()[0] for line in begins] == [
+        line.split()[0] for line in wide if line[0] != " " and "as of " not in line[:6]
+    ]

@@ -13,11 +13,13 @@ from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import UnknownName
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
-from vibey.services import control
+from vibey.services import control, views
 from vibey.services.explain import explain
+from vibey.services.queue import QueuePage, queue
 from vibey.services.route import route
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
+from vibey.services.tick import tick
 from vibey.store.database import Database
 
 if TYPE_CHECKING:
@@ -164,6 +166,49 @@ def test_no_worker(open_bench: Callable[..., Bench]) -> None:
     assert waiting["earliest"]["at"] is None
 
 
+def test_no_worker_is_said_wherever_a_job_waits(open_bench: Callable[..., Bench]) -> None:
+    """Whatever a router wrote last: with no live worker of an engine it may use, that is why, and how to start one."""
+    bench = open_bench(engine={"l": noop(), "other": noop(), "p": noop("paid")}, engines=HYBRID)
+    first, second = bench.enqueue(2, engines=["l"])
+    route(bench.installation, "main")
+    assert "every engine that may serve it is full" in _told(bench, second)["reason"]
+    bench.staff("other")
+    told = _told(bench, second)
+    why = "no live worker serves an engine it may use (l): run vibey up, or start one (celery -A vibey worker)"
+    assert (told["reason"], told["waiting"]["earliest"]["at"]) == (why, None)
+    assert "a worker has to be started that serves an engine it may use" in told["waiting"]["earliest"]["words"]
+    listed = {each["job_id"]: each["reason"] for each in views.jobs(bench.installation)["jobs"]}
+    assert (listed[second], views.job(bench.installation, second)["reason"]) == (why, why)
+    assert [each["first"]["reason"] for each in queue(bench.installation, QueuePage())["groups"]] == [why]
+    (fresh,) = bench.enqueue(1)
+    assert _told(bench, fresh)["reason"] == "not looked at yet"
+    query(bench.url, "delete from workers")
+    names = "no live worker serves an engine it may use (l, other, p)"
+    assert _told(bench, fresh)["reason"].startswith(names)
+    assert "running on" in _told(bench, first)["reason"] or _told(bench, first)["state"] == "granted"
+
+
+def test_a_job_that_nothing_configured_can_serve_says_so(open_bench: Callable[..., Bench]) -> None:
+    """Not that something is full, nor that a worker is missing."""
+    bench = open_bench(engine={"l": noop()})
+    (job,) = bench.enqueue(1, capabilities=("web",), anyway=True)
+    assert "no configured engine can serve what it asks" in _told(bench, job)["reason"]
+    route(bench.installation, "main")
+    told = _told(bench, job)
+    assert "no configured engine can serve what it asks" in told["reason"]
+    assert "an engine has to become able to take it" in told["waiting"]["earliest"]["words"]
+
+
+def test_an_engine_without_roots_is_not_said_to_have_some(open_bench: Callable[..., Bench]) -> None:
+    """Of one with roots elsewhere and of one with none the sentence is true."""
+    roots = {"workspace_roots": ["/src"]}
+    bench = open_bench(engine={"l": noop(), "m": noop(**roots), "n": noop(workspace_roots=["/other"])})
+    (job,) = bench.enqueue(1, payload={"repo": "/src/site"})
+    details = _details(_told(bench, job)["waiting"])
+    lacks = "it has no workspace_roots that contain the repository the job names"
+    assert (details["l"], details["n"]) == (lacks, lacks)
+
+
 def test_an_open_circuit(open_bench: Callable[..., Bench]) -> None:
     """The job can start at the circuit's next trial, and the engine's line names that instant."""
     bench = open_bench(engine={"l": noop()})
@@ -265,6 +310,24 @@ def test_an_ended_job_without_runs(open_bench: Callable[..., Bench]) -> None:
     control.cancel(bench.installation, job)
     found = _told(bench, job)
     assert (found["state"], found["reason"], found["runs"], found["waiting"]) == ("cancelled", "cancelled", [], None)
+    assert found["unstarted"] == {"decision": None, "engines": []}
+
+
+def test_a_job_that_ended_without_a_run_shows_why_no_engine_was_free(open_bench: Callable[..., Bench]) -> None:
+    """As decided last before its end, not as the fleet is by now; a job with a run has that instead."""
+    bench = open_bench(engine={"l": noop(), "p": noop("paid", enabled=False)}, engines=HYBRID)
+    served, late, _ = bench.enqueue(1) + bench.enqueue(1, deadline_seconds=60) + bench.enqueue(1)
+    route(bench.installation, "main")
+    query(bench.url, "update jobs set deadline_at = clock_timestamp() where deadline_at is not null")
+    tick(bench.installation)
+    _end(bench, Success())
+    query(bench.url, "update engines set enabled = false where name = 'l'")
+    route(bench.installation, "main")
+    found = _told(bench, late)
+    unstarted = found["unstarted"]
+    assert (found["state"], found["runs"], unstarted["decision"]["reason"]) == ("failed", [], "slots_full")
+    assert _details(unstarted) == {"l": "1 of 1 slots in use", "p": "disabled or paused; run: vibey engine resume p"}
+    assert _told(bench, served)["unstarted"] is None
 
 
 def test_a_tampered_record_is_not_explained(open_bench: Callable[..., Bench]) -> None:

@@ -90,7 +90,7 @@ def test_the_queue_page_tells_a_newcomer_why_each_job_waits(site: Site) -> None:
     waiting = site.look("/queue?show=waiting")
     assert (len(held.jobs()), len(waiting.jobs())) == (2, 1)
     assert "overflow possible at" in held.text
-    assert "no engine may serve it now" in waiting.text
+    assert "no configured engine can serve what it asks" in waiting.text
     backoff = site.look("/queue?show=backoff")
     assert "backing off until" in backoff.text
     (job,) = backoff.jobs()

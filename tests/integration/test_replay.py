@@ -247,7 +247,7 @@ def _plan(url: str, statement: str) -> str:
         (decisions.OF_RUNS, {"job": "7", "runs": "'{7}'::bigint[]"}, "decisions_job"),
         (decisions.DECISIONS, {"ids": "'{7,8}'::bigint[]"}, "decisions_pass"),
         (decisions.PASSES, {"ids": "'{7,8}'::bigint[]"}, "passes_pkey"),
-        (decisions.LATEST_OF_GROUP, {"key": "7"}, "decisions_group"),
+        (decisions.LATEST_OF_GROUP, {"key": "7", "until": "null"}, "decisions_group"),
     ],
 )
 def test_questions_by_job_and_by_time_use_their_index(

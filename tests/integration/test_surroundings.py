@@ -305,7 +305,7 @@ def test_trouble_comes_first() -> None:
 
     def engine(name: str, **values: Any) -> dict[str, Any]:
         usual = {"circuit": "closed", "paused": False, "worker": True, "in_use": 0}
-        usual |= {"slots": 2, "detail": "version 1.2", "remark": "standby"}
+        usual |= {"slots": 2, "detail": "version 1.2", "remark": "not needed so far"}
         return {"name": name, **usual, **values}
 
     fleet = [engine("idle"), engine("busy", in_use=1), engine("full", in_use=2), engine("open", circuit="open"),

@@ -307,13 +307,13 @@ def test_slots_change_when_the_trace_says_so() -> None:
     ]
 
 
-def test_an_idle_lower_tier_is_on_standby() -> None:
+def test_an_idle_lower_tier_was_not_needed() -> None:
     """It was never offered anything, so nothing was to be expected of it."""
     _, report = played(job(0, "a", 30), job(100, "b", 30))
     near, far = report.to_json()["engines"]
     assert (near["picks"], near["share"], near["expected_share"], near["remark"]) == (2, 1.0, 1.0, "")
     assert (far["picks"], far["share"], far["expected_share"], far["busy"]) == (0, 0.0, 0.0, 0.0)
-    assert far["remark"] == "standby"
+    assert far["remark"] == "not needed so far"
     assert near["busy"] == pytest.approx(60 / 130, abs=1e-6)
 
 

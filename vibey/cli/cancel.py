@@ -20,6 +20,7 @@ COLUMNS = (
     Column("PROJECT", wide=True),
     Column("STATE"),
     Column("ENGINE", wide=True),
+    Column("TITLE", wide=True),
 )
 
 
@@ -29,25 +30,29 @@ COLUMNS = (
         "vibey cancel 17",
         "vibey cancel 17 18 19 --json",
         "vibey cancel --state queued --project website    show what would be cancelled, and ask",
+        "vibey cancel --label team=web                    every job with that label",
         "vibey cancel --all --yes                         every job that has not ended",
     ),
 )
 @click.argument("refs", nargs=-1, type=JOB, metavar="[ID]...")
 @click.option("-s", "--state", "states", multiple=True, help="Every job in this state: queued, granted or running.")
 @click.option("-p", "--project", help="Every job of this project that has not ended.")
+@click.option(
+    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Every job with this label; repeatable."
+)
 @click.option("--all", "every", is_flag=True, help="Every job that has not ended.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_context
 def cancel(
     context: click.Context,
+    /,
     refs: tuple[str | int, ...],
     *,
-    states: tuple[str, ...],
-    project: str | None,
     every: bool,
     yes: bool,
     as_json: bool,
+    **wanted: Any,  # noqa: ANN401  --state, --project and --label
 ) -> None:
     """Cancel jobs, queued or running: by their numbers or the ids of Celery tasks, or all that fit the options.
 
@@ -55,12 +60,16 @@ def cancel(
     whatever became of the others; exit 3 if any could not be cancelled. Jobs found by options are counted and shown
     first, and those enqueued after that stay.
     """
-    if bool(refs) == bool(states or project or every):
-        raise click.UsageError("name jobs, or choose them by --state, --project or --all")
+    if bool(refs) == (every or any(wanted.values())):
+        raise click.UsageError("name jobs, or choose them by --state, --project, --label or --all")
+    from vibey.domain.titles import labels_of
+    from vibey.services import control
+
     with session.installation() as installation:
         if refs:
             context.exit(_cancel_named(installation, refs, as_json=as_json))
-        _cancel_matching(installation, states, project, yes=yes, as_json=as_json)
+        found = control.matching(installation, **{**wanted, "labels": labels_of(wanted["labels"])})
+        _cancel_matching(installation, found, yes=yes, as_json=as_json)
 
 
 def _cancel_named(installation: Installation, refs: tuple[str | int, ...], *, as_json: bool) -> int:
@@ -86,13 +95,10 @@ def _cancel_named(installation: Installation, refs: tuple[str | int, ...], *, as
     return Refused.exit_code if refused else 0
 
 
-def _cancel_matching(
-    installation: Installation, states: tuple[str, ...], project: str | None, *, yes: bool, as_json: bool
-) -> None:
+def _cancel_matching(installation: Installation, found: Matching, *, yes: bool, as_json: bool) -> None:
     from vibey.domain.errors import Refused
     from vibey.services import control
 
-    found = control.matching(installation, project=project, states=states)
     total = sum(found.counts.values())
     if total and not as_json:
         _show(found, total)
@@ -113,7 +119,7 @@ def _cancel_matching(
 def _show(found: Matching, total: int) -> None:
     counts = ", ".join(f"{count:,} {state}" for state, count in sorted(found.counts.items()))
     click.echo(f"{output.many(total, 'job')}: {counts}")
-    rows = [(each.id, each.project, each.state, each.engine) for each in found.first]
+    rows = [(each.id, each.project, each.state, each.engine, each.title) for each in found.first]
     output.console().print(output.table(COLUMNS, rows))
     if total > len(found.first):
         click.echo(f"and {total - len(found.first):,} more: vibey jobs")

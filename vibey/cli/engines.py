@@ -33,7 +33,8 @@ COLUMNS = (
 def engines(*, as_json: bool) -> None:
     """Show every engine, how full it is, and its share of the runs.
 
-    EXPECTED is the share it was offered: one that was never offered work expects none, and is on standby. NOTE also
+    EXPECTED is the share it was offered: one that was never offered work, because others came first,
+    expects none, and NOTE says that it was not needed so far. NOTE also
     tells what its weight takes for a while: schedules, preferences and what runs have taught.
     """
     from vibey.services import views

@@ -51,7 +51,8 @@ def explain(ref: str | int, *, every_run: bool, as_json: bool) -> None:
     """Explain why a job ran where it did, or why it has not started.
 
     A run is explained from what was recorded when it was granted: the grounds, the way through the pools, and what
-    became of every engine. For a queued job: what each engine lacks now, and the earliest start that is known.
+    became of every engine. For a queued job: what each engine lacks now, and the earliest start that is known. For one
+    that ended without a run: what each engine lacked at the last decision about jobs like it.
     JOB is the job's number, or the id of a Celery task: then it is the task's newest job.
     """
     from vibey.services.explain import explain as explained
@@ -72,6 +73,8 @@ def explain(ref: str | int, *, every_run: bool, as_json: bool) -> None:
     )
     if found["waiting"]:
         _show_waiting(screen, found["waiting"])
+    if found["unstarted"]:
+        _show_unstarted(screen, found["unstarted"])
     for run in found["runs"]:
         _show_run(screen, run)
     screen.print(f"as of {output.clock(found['as_of'])} UTC", style="dim")
@@ -83,11 +86,26 @@ def _show_waiting(screen: Console, waiting: Mapping[str, Any]) -> None:
     facts = {"earliest": start}
     facts |= {name: f"{output.clock(waiting[key])} UTC" for name, key in _INSTANTS if waiting[key]}
     if decided:
-        doubt = "" if decided["reproduced"] else " (vibey replay comes to something else)"
-        facts["decided"] = f"{output.clock(decided['at'])} UTC, {decided['outcome']}: {decided['words']}{doubt}"
+        facts["decided"] = _decided(decided)
     _facts(screen, facts)
     screen.print()
     screen.print(output.table(ENGINES, map(_engine, waiting["engines"])))
+
+
+def _show_unstarted(screen: Console, unstarted: Mapping[str, Any]) -> None:
+    """Why no engine was free for a job that ended without a run."""
+    decided = unstarted["decision"]
+    never = "nothing that kept it waiting is recorded: jobs before it took what came free, or it ended before any look"
+    _facts(screen, {"no run": "it ended before any engine was granted to it"})
+    _facts(screen, {"decided": never if decided is None else _decided(decided)})
+    if unstarted["engines"]:
+        screen.print()
+        screen.print(output.table(ENGINES, map(_engine, unstarted["engines"])))
+
+
+def _decided(decided: Mapping[str, Any]) -> str:
+    doubt = "" if decided["reproduced"] else " (vibey replay comes to something else)"
+    return f"{output.clock(decided['at'])} UTC, {decided['outcome']}: {decided['words']}{doubt}"
 
 
 _INSTANTS = (("held since", "held_since"), ("backoff until", "backoff_until"), ("deadline", "deadline_at"))
@@ -138,9 +156,8 @@ def _members(step: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
 def _engine(each: Mapping[str, Any]) -> tuple[object, ...]:
     notes = [note for note in (display.factors(each["factors"]), "demoted" if each["demoted"] else "") if note]
     told = f"{each['detail']} ({', '.join(notes)})" if notes else each["detail"]
-    return each["engine"], each["tier"], display.VERDICTS[each["verdict"]], f"{each['weight']:.3g}", told
+    return each["engine"], each["tier"], display.verdict(each), f"{each['weight']:.3g}", told
 
 
 def _facts(screen: Console, facts: Mapping[str, object]) -> None:
-    rows = [(name.ljust(LABELS), value) for name, value in facts.items()]
-    screen.print(output.table((Column(""), Column("", wide=True)), rows, headed=False))
+    screen.print(output.facts(facts.items(), LABELS))

@@ -68,7 +68,7 @@ def _show(found: Mapping[str, Any], *, as_json: bool) -> None:
         output.print_json(dict(found))
         return
     screen = output.console()
-    screen.print(output.table((Column(""), Column("", wide=True)), _facts(found), headed=False))
+    screen.print(output.facts(_facts(found)))
     if found["runs"]:
         screen.print()
         screen.print(output.table(COLUMNS, [_row(run) for run in found["runs"]]))

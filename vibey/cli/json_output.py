@@ -80,7 +80,7 @@ class Engine(Shape):
     configured: bool = Field(description="Whether the configuration in force has it; runs of a removed one go on.")
     worker: bool = Field(description="Whether a live worker serves it.")
     offered: int | None = Field(description="Runs that live workers can have of it; null without any.")
-    restart: str = Field(description="Which worker to restart for more slots; empty for none.")
+    restart: str = Field(description="Which worker to restart for more slots, and how; empty for none.")
     enabled: bool = Field(description="Whether the configuration enables it.")
     paused: bool = Field(description="Whether a person paused it.")
     next_probe_at: Instant | None = Field(description="When an open circuit is tried next.")
@@ -343,6 +343,7 @@ class Mode(Shape):
     next_measurement: Instant | None = Field(description="When it is measured next; null where that is not wanted.")
     measured_at: Instant | None = Field(description="When it was measured last.")
     evidence: Evidence | None = Field(description="The latest measurement, as the ledger has it.")
+    cap: ScopedCap = Field(description="Today's paid cap.")
     paid_outside_cap_today: int = Field(description="Paid runs of today that took no unit of the cap.")
     paid_outside_cap: list[str] = Field(description="Why there can be such runs, for people.")
 
@@ -527,6 +528,13 @@ class Waiting(Shape):
     engines: list[Verdict] = Field(description="What each engine lacks now.")
 
 
+class Unstarted(Shape):
+    """Why a job that ended without a run found no engine."""
+
+    decision: GroupDecision | None = Field(description="The latest decision about its group before it ended.")
+    engines: list[Verdict] = Field(description="What each engine lacked at that decision.")
+
+
 class Explanation(Shape):
     """Why a job ran where it did, or has not started."""
 
@@ -540,6 +548,7 @@ class Explanation(Shape):
     max_attempts: int = Field(description="Attempts it has.")
     runs: list[ExplainedRun] = Field(description="Its latest run, or with --all every one, latest first.")
     waiting: Waiting | None = Field(description="Why it has not started; null unless it is queued.")
+    unstarted: Unstarted | None = Field(description="Why no engine was free; null unless it ended without a run.")
 
 
 class Output(Shape):
@@ -599,7 +608,7 @@ class Cancelled(Shape):
 
 
 class CancelledMatching(Shape):
-    """What became of the jobs chosen by --state, --project or --all."""
+    """What became of the jobs chosen by --state, --project, --label or --all."""
 
     matched: dict[str, int] = Field(description="How many jobs were chosen, by state.")
     cancelled_jobs: int = Field(description="Jobs that were cancelled.")
@@ -947,7 +956,7 @@ class SimulatedEngine(Shape):
     share: float = Field(description="Its share of the runs, a fraction of 1.")
     expected_share: float = Field(description="The share it was offered.")
     busy: float = Field(description="The part of its slots' time in use, a fraction of 1.")
-    remark: str = Field(description="standby where it was never offered work.")
+    remark: str = Field(description="Says so where it was not needed; else empty.")
     owed: float = Field(description="Runs it was offered beyond those it got.")
 
 

@@ -6,7 +6,7 @@ import click
 
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
-from vibey.cli.mode import lines
+from vibey.cli.mode import show
 
 
 @click.command(
@@ -32,5 +32,4 @@ def measure(project: str, *, force: bool, as_json: bool) -> None:
         output.print_json(found)
         return
     click.echo("measured now" if found["recorded"] else "the latest measurement is current: nothing was measured")
-    for line in lines(found):
-        click.echo(output.plain(line))
+    show(found)

@@ -31,26 +31,30 @@ def mode(project: str, *, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
         return
-    for line in lines(found):
-        click.echo(output.plain(line))
+    show(found)
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """The mode of a project, for people."""
+def show(found: Mapping[str, Any]) -> None:
+    """Print the mode of a project."""
+    output.console().print(output.facts(_facts(found)))
+
+
+def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     since = f" since {output.clock(found['since'])} UTC" if found["since"] else ""
-    setting = found["setting"] or "unreadable"
-    yield f"project   {found['project']}, set to {setting}"
-    yield f"mode      {found['mode']}{since} ({found['mode_source']})"
-    yield f"why       {found['mode_reason']}"
+    yield "project", f"{found['project']}, set to {found['setting'] or 'unreadable'}"
+    yield "mode", f"{found['mode']}{since} ({found['mode_source']})"
+    yield "why", found["mode_reason"]
+    yield "cap", output.cap(found["cap"])
     if outside := output.outside_cap(found):
-        yield f"outside   {outside}"
+        yield "outside", outside
     if found["evidence"] is not None:
-        yield f"measured  {output.clock(found['measured_at'])} UTC: {found['evidence']['winner']}"
-        yield from _evidence(found["evidence"])
+        yield "measured", f"{output.clock(found['measured_at'])} UTC: {found['evidence']['winner']}"
+        for line in _evidence(found["evidence"]):
+            yield "", line
     if found["next_measurement"] is not None:
         due = found["next_measurement"] <= found["as_of"]
         when = "before the next job is routed" if due else f"after {output.clock(found['next_measurement'])} UTC"
-        yield f"next      {when}"
+        yield "next", when
 
 
 def _evidence(evidence: Mapping[str, Any]) -> Iterator[str]:
@@ -63,4 +67,4 @@ def _evidence(evidence: Mapping[str, Any]) -> Iterator[str]:
     )
     for name, value, least, shown in rows:
         if value is not None and least is not None:
-            yield f"            {name:<12} {shown(value):>8}  hybrid needs {shown(least)}"
+            yield f"{name:<12} {shown(value):>8}  hybrid needs {shown(least)}"

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from vibey.services.display import clock, database, lasting, many, outside_cap, percent, plain, size
+from vibey.services.display import cap, clock, database, lasting, many, outside_cap, percent, plain, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Column",
     "Table",
+    "cap",
     "cell",
     "clock",
     "coloured",
     "console",
     "database",
+    "facts",
     "lasting",
     "many",
     "note",
@@ -189,6 +191,15 @@ def note(line: str) -> None:
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, headed: bool = True) -> Table:
     """A table without lines; a cell is shown by its text, coloured where it is a known state."""
     return Table(tuple(columns), [[cell(value) for value in row] for row in rows], headed)
+
+
+def facts(rows: Iterable[tuple[str, object]], labels: int = 0) -> Table:
+    """Labels with what is to be said of each; where that is folded, its lines stand below one another.
+
+    `labels` is the width of the labels, where several such lists are to be in line.
+    """
+    shown = [(label.ljust(labels), value) for label, value in rows]
+    return table((Column(""), Column("", wide=True)), shown, headed=False)
 
 
 def _beside(

@@ -10,7 +10,6 @@ import click
 from vibey.cli import output, session
 from vibey.cli.command import Command, json_option
 from vibey.cli.engines import table
-from vibey.cli.output import Column
 from vibey.domain.errors import NothingApplied
 
 if TYPE_CHECKING:
@@ -130,21 +129,18 @@ def _page(found: Mapping[str, Any], left_out: int = 0) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    cap = found["cap"]
-    owner = "the project" if cap["scope"] == "project" else "all projects"
     alive = [worker["name"] for worker in found["workers"] if worker["alive"]]
-    lines = [
-        f"mode     {found['mode']} ({found['mode_source']}): {found['mode_reason']}",
-        f"jobs     {', '.join(f'{found[name]:,} {name}' for name in ('queued', 'held', 'granted', 'running'))}",
-        f"cap      {cap['used']} of {cap['limit']} paid units of {owner} used on {cap['utc_day']} (UTC)",
-        *([f"outside  {words}"] if (words := output.outside_cap(found)) else []),
-        f"workers  {', '.join(alive) or 'none alive; run: vibey up'}",
-        *(f"         {problem}" for problem in _problems(found)),
-        f"config   {_configuration(found)}",
-        f"database {output.database(found['database'])}",
+    rows = [
+        ("mode", f"{found['mode']} ({found['mode_source']}): {found['mode_reason']}"),
+        ("jobs", ", ".join(f"{found[name]:,} {name}" for name in ("queued", "held", "granted", "running"))),
+        ("cap", output.cap(found["cap"])),
+        *([("outside", words)] if (words := output.outside_cap(found)) else []),
+        ("workers", ", ".join(alive) or "none alive; run: vibey up"),
+        *(("", problem) for problem in _problems(found)),
+        ("config", _configuration(found)),
+        ("database", output.database(found["database"])),
     ]
-    facts = output.table((Column("", wide=True),), [(line,) for line in lines], headed=False)
     rest = f"; {output.many(left_out, 'engine')} more: vibey engines" if left_out else ""
     as_of = Text(f"project {found['project']}, as of {output.clock(found['as_of'])} UTC{rest}", style="dim")
     fleet = table(found["engines"]) if found["engines"] else Text("no engine is configured")
-    return Group(facts, Text(), fleet, Text(), as_of)
+    return Group(output.facts(rows), Text(), fleet, Text(), as_of)

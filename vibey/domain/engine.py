@@ -21,6 +21,10 @@ class Tier(StrEnum):
     PAID = "paid"
 
 
+NOT_NEEDED = "not needed so far"
+"""Said of an engine that was never offered a job while others served: one of a lower tier, at rest."""
+
+
 class Phase(StrEnum):
     """What a circuit lets through: everything, one probe, or nothing."""
 

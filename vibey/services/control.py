@@ -16,6 +16,7 @@ from vibey.domain import settlement
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, Refused, UnknownName
 from vibey.domain.settlement import JobState
+from vibey.domain.titles import check_labels
 from vibey.services.absence import absent
 from vibey.services.enqueue import check_word
 from vibey.services.requirements import workspace_now
@@ -55,6 +56,7 @@ class Matching:
 
     project_id: int | None
     states: tuple[str, ...]
+    labels: Mapping[str, str]
     counts: Mapping[str, int]
     first: tuple[Row[Any], ...]
     last: int
@@ -80,21 +82,30 @@ def cancel(installation: Installation, job_id: int, *, by: str | None = None) ->
     return Cancelled("running", row.run_id) if _tell_cancelled(installation, [row]) else Cancelled("cancelled")
 
 
-def matching(installation: Installation, *, project: str | None, states: Sequence[str] = ()) -> Matching:
-    """The unended jobs of these states (of all by default) and this project, before they are cancelled."""
+def matching(
+    installation: Installation,
+    *,
+    project: str | None,
+    states: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+) -> Matching:
+    """The unended jobs of these states (of all by default) and this project that have all these labels.
+
+    They are as they were before they are cancelled.
+    """
+    check_labels(wanted_labels := dict(labels or {}))
     unknown = [state for state in states if state not in OPEN]
     if unknown:
         raise InvalidInput("state", unknown[0], f"one of {', '.join(OPEN)}: a job in another state has ended")
 
     def read(connection: Connection) -> Matching:
         found = projects.named(connection, project).id if project is not None else None
-        wanted = {"project": found, "states": list(states or OPEN)}
+        wanted = {"project": found, "states": list(states or OPEN), "labels": json.dumps(wanted_labels)}
         counted = jobs.MATCHING.all(connection, **wanted)
         first = jobs.FIRST_MATCHING.all(connection, **wanted, limit=SHOWN_JOBS)
         counts = {row.state: row.n for row in counted}
-        return Matching(
-            found, tuple(states or OPEN), counts, tuple(first), max((row.last for row in counted), default=0)
-        )
+        last = max((row.last for row in counted), default=0)
+        return Matching(found, tuple(states or OPEN), wanted_labels, counts, tuple(first), last)
 
     return installation.database.run(read)
 
@@ -119,6 +130,7 @@ def _page_of(wanted: Matching, after: int, by: str) -> Callable[[Connection], Se
             connection,
             project=wanted.project_id,
             states=list(wanted.states),
+            labels=json.dumps(dict(wanted.labels)),
             after=after,
             last=wanted.last,
             limit=PAGE_JOBS,

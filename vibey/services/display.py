@@ -27,6 +27,11 @@ UNITS = ("bytes", "kB", "MB", "GB", "TB")
 MEGA = 2
 
 
+def verdict(judged: Mapping[str, Any]) -> str:
+    """What became of an engine, in a word or two; one that nobody serves counts as full, and is not called that."""
+    return "no worker" if judged["ground"] == "no_worker" else VERDICTS[judged["verdict"]]
+
+
 def plain(text: str) -> str:
     """Text without anything a terminal would obey; ends of lines stay."""
     return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text)
@@ -70,6 +75,16 @@ def database(kept: Mapping[str, Any]) -> str:
     begins = kept["record_begins"]
     gone = f"; {many(kept['removed_jobs'], 'job')} removed, the record begins {clock(begins)} UTC" if begins else ""
     return f"{size(kept['bytes'])}; {keeps}{gone}"
+
+
+def cap(cap: Mapping[str, Any]) -> str:
+    """How much of a view's `cap` has been used; more than all of it where it was lowered later in the day."""
+    used, limit = cap["used"], cap["limit"]
+    owner = "the project" if cap["scope"] == "project" else "all projects"
+    if used > limit:
+        return f"{many(used, 'paid unit')} of {owner} used on {cap['utc_day']} (UTC), cap {limit}: spent"
+    spent = ": spent" if used == limit and limit else ""
+    return f"{used} of {limit} paid units of {owner} used on {cap['utc_day']} (UTC){spent}"
 
 
 def outside_cap(found: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from vibey.domain.errors import SchemaOutdated, ServiceUnavailable, SettingsErro
 from vibey.domain.outcome import one_line
 from vibey.services import apply, fleet
 from vibey.services.checks import Check, State, run_check
+from vibey.services.display import cap as cap_in_words
 from vibey.services.display import database
 from vibey.services.fleet import config_of
 from vibey.services.host import host_checks
@@ -207,7 +208,7 @@ def _projects(installation: Installation, environ: Mapping[str, str]) -> Iterato
 
 
 def _caps(installation: Installation, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Projects with paid work that their cap does not cover, and how many such runs there were today."""
+    """Caps that are spent, and projects with paid work that their cap does not cover, with how much there was today."""
 
     def read(connection: Connection) -> tuple[list[Project], dict[str, Purse], PaidPools, dict[str, int]]:
         known = projects.every(connection)
@@ -215,6 +216,7 @@ def _caps(installation: Installation, environ: Mapping[str, str]) -> Iterator[Ch
         return known, found, PaidPools.read(connection), cap.outside(connection, cap.today(connection))
 
     known, found, pools, counts = installation.database.run(read)
+    yield from _spent_caps(found)
     by_reason: dict[str, list[Project]] = {}
     for project in known:
         if reasons := pools.outside_cap(found[project.name].resolved.policy):
@@ -230,6 +232,19 @@ def _caps(installation: Installation, environ: Mapping[str, str]) -> Iterator[Ch
         if names[0] == projects.DEFAULT_PROJECT:
             fix = 'set paid_daily_cap_covers = "all" under [engines] in vibey.toml, then run: vibey apply'
         yield Check("cap", State.WARN, detail, fix)
+
+
+def _spent_caps(found: Mapping[str, Purse]) -> Iterator[Check]:
+    """Caps of which nothing is left today, where there are paid engines; one that all projects share is named once."""
+    spent = {name: each for name, each in found.items() if each.limit and not each.remaining and each.paid}
+    shared = [name for name, each in spent.items() if each.resolved.scope == "installation"]
+    for name in [name for name in spent if name not in shared[1:]]:
+        told = cap_in_words(spent[name].to_json())
+        whose = "" if name in shared else f"project {name}: "
+        fix = "it begins anew at midnight UTC; a larger paid_daily_cap holds at once when it is applied (vibey apply)"
+        if whose and name != projects.DEFAULT_PROJECT:
+            fix = f"it begins anew at midnight UTC; to raise it now: vibey project set {name} paid_daily_cap=N"
+        yield Check("cap", State.WARN, f"{whose}{told}; jobs that need a unit wait", fix)
 
 
 def _database(installation: Installation) -> Iterator[Check]:

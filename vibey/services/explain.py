@@ -21,6 +21,8 @@ The explanation is a plain value:
                 latest about its group: decision, at, outcome, reason, words, reproduced), outcome (what the router
                 would say now: assign, overflow, fallback, hold or wait), why (the word for a hold or wait), earliest
                 [at, by, engine, words], engines as above
+    unstarted   None unless the job ended without a run: decision (the latest about its group before that, as above;
+                None where none is recorded), engines as above, at that decision
 
 A verdict is chosen, lost, passed_over, not_offered, full or excluded (`vibey.services.verdicts`). `at` of `earliest` is
 None when no instant is known.
@@ -28,6 +30,7 @@ None when no instant is known.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.decide import Assign, Wait, decide
@@ -39,10 +42,13 @@ from vibey.services.outlook import Outlook
 from vibey.services.pools import Trees
 from vibey.services.purse import purses
 from vibey.services.replay import Question, replayed
+from vibey.services.requirements import Serving
 from vibey.services.wording import HELD, cap_spent, engine_detail, instant, reason_in_words, reason_of
 from vibey.store import audit, decisions, engines, views
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from vibey.domain.decide import Decision
     from vibey.services.installation import Installation
     from vibey.services.purse import Purse
@@ -80,11 +86,12 @@ def explained_in(connection: Connection, installation: Installation, job_id: int
         "project": job.project,
         "pool": job.pool,
         "state": job.state,
-        "reason": reason_of(job, purse),
+        "reason": reason_of(job, purse, Serving.load(connection, installation.timing.presence_ms)),
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
         "runs": explained,
         "waiting": waiting,
+        "unstarted": _unstarted(connection, job) if job.ended_at is not None and not made else None,
     }
 
 
@@ -175,11 +182,34 @@ def _waiting(connection: Connection, installation: Installation, job: Row[Any], 
 
 def _of_group(connection: Connection, job: Row[Any]) -> View | None:
     """The latest decision about why the job's group waits."""
-    latest = decisions.LATEST_OF_GROUP.first(connection, key=job.requirement_key)
+    found = _latest(connection, job)
+    return None if found is None else _decided(*found)
+
+
+def _unstarted(connection: Connection, job: Row[Any]) -> View:
+    """Why no engine was free for a job that ended without a run, as last decided about its group before its end."""
+    found = _latest(connection, job, until=job.ended_at)
+    if found is None:
+        return {"decision": None, "engines": []}
+    latest, decided = found
+    if not decided.is_same or decided.question is None:
+        return {"decision": _decided(latest, decided), "engines": []}
+    held = 0 if job.held_at is None else max(0, int((latest.at - job.held_at).total_seconds() * 1000))
+    question = replace(decided.question, request=replace(decided.question.request, waited_ms=held))
+    answer = decide(question.request, question.world, question.surveyed)
+    return {"decision": _decided(latest, decided), "engines": telling.engines(question, answer)}
+
+
+def _latest(connection: Connection, job: Row[Any], until: datetime | None = None) -> tuple[Row[Any], Replayed] | None:
+    """The latest decision about the job's group, and what replaying it comes to."""
+    latest = decisions.LATEST_OF_GROUP.first(connection, key=job.requirement_key, until=until)
     if latest is None:
         return None
     (kept,) = decisions.read(connection, [latest.pass_id])
-    found = next(each for each in replayed(kept) if each.row.id == latest.id)
+    return latest, next(each for each in replayed(kept) if each.row.id == latest.id)
+
+
+def _decided(latest: Row[Any], found: Replayed) -> View:
     reason = latest.trace.get("reason")
     return {
         "decision": latest.id,

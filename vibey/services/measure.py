@@ -112,6 +112,7 @@ def mode_in(
         **_told(connection, installation, standing, now),
         "measured_at": instant(standing.at),
         "evidence": standing.recorded.evidence if standing.recorded is not None else None,
+        "cap": purse.to_json(),
         **outside_cap(connection, project, purse),
     }
 

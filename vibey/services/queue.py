@@ -17,6 +17,7 @@ from vibey.services import starts, view_rows, views
 from vibey.services.outlook import Outlook
 from vibey.services.pools import Trees
 from vibey.services.purse import purses
+from vibey.services.requirements import Serving
 from vibey.services.wording import HELD, instant
 from vibey.store import projects
 from vibey.store import queue as rows
@@ -125,6 +126,7 @@ class _Told:
 
     purses: Mapping[str, Purse]
     known: Mapping[str, starts.Known]
+    serving: Serving
 
     @classmethod
     def of(cls, connection: Connection, installation: Installation, found: Sequence[Row[Any]]) -> _Told:
@@ -135,11 +137,11 @@ class _Told:
             outlook = Outlook.glance(connection, installation, Trees.load(connection, pool), owned)
             outlook = outlook.recalling(connection, [each.session for each in asked])
             known[pool] = starts.Known.of(connection, outlook.world, owned)
-        return cls(owned, known)
+        return cls(owned, known, Serving.load(connection, installation.timing.presence_ms))
 
     def job(self, row: Row[Any]) -> View:
         """A job as lists show it, with its hold, backoff and deadline, and its earliest known start."""
-        return view_rows.listed_job(row, self.purses.get(row.project)) | {
+        return view_rows.listed_job(row, self.purses.get(row.project), self.serving) | {
             "held": row.group_reason == HELD and row.held_at is not None,
             "held_at": instant(row.held_at),
             "not_before": instant(row.not_before),

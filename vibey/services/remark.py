@@ -1,6 +1,6 @@
-"""Remark: how an engine stands in the fleet, in a few words: kept out, demoted, standing by, active, and for how long.
+"""Remark: how an engine stands in the fleet, in a few words: kept out, demoted, at rest, active, and for how long.
 
-An engine that is offered nothing while others serve is *standby*: a lower tier at rest expects no share, and cannot be
+An engine that is offered nothing while others serve is not needed: a lower tier at rest expects no share, and cannot be
 underused. That it has not been tried for long is another thing, and said beside it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.engine import MILLION
+from vibey.domain.engine import MILLION, NOT_NEEDED
 from vibey.services.wording import in_words, instant, keeps_out
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def remark(engine: Row[Any], circuit: str, *, others_serve: bool) -> str:
     kept_out = keeps_out(engine, circuit)
     if kept_out:
         return kept_out
-    standby = others_serve and not engine.selected_count and not engine.expected
+    is_idle = others_serve and not engine.selected_count and not engine.expected
     days = int(engine.idle_days)
     rules = (
         (engine.demoted, f"demoted until {in_words(engine.demoted_until)}" if engine.demoted_until else "demoted"),
         (engine.ramp is not None, f"comes back slot by slot: {engine.ramp} of {engine.slots}"),
-        (standby, "standby"),
+        (is_idle, NOT_NEEDED),
         (days >= STALE_DAYS, f"not exercised for {days} days"),
     )
     return "; ".join(text for applies, text in rules if applies)

@@ -49,8 +49,9 @@ class Candidates:
     capabilities: Mapping[str, frozenset[str]]
     roots: Sequence[Roots]
     pools: Mapping[str, Mapping[str, Any]]
-    generation: int | None
+    generation: int | None = None
     _judged: dict[tuple[object, ...], str | None] = field(default_factory=dict)
+    _trees: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
 
     @classmethod
     def load(cls, connection: Connection) -> Candidates:
@@ -73,7 +74,12 @@ class Candidates:
 
     def able(self, requirement: Requirement) -> list[str]:
         """The engines that could serve a requirement, whatever state they are in."""
-        return [name for name, words in self._missing(requirement, None) if words is None]
+        reached = self._reached(requirement.pool)
+        return [
+            name
+            for name, able in self.capabilities.items()
+            if (reached is None or name in reached) and can_serve(requirement, name, able)
+        ]
 
     def workspace(self, payload: Mapping[str, Any]) -> frozenset[str] | None:
         """The engines that can work in the repository a payload names; None when it names none."""
@@ -97,9 +103,15 @@ class Candidates:
         if (words := self._judged[asked]) is not None:
             raise Unservable(words)
 
+    def _reached(self, pool: str) -> tuple[str, ...] | None:
+        """The engines under a root pool; None for all of them."""
+        if pool not in self._trees:
+            self._trees[pool] = Trees(pool, self.pools, {}).engine_names
+        return self._trees[pool]
+
     def _missing(self, requirement: Requirement, repository: object) -> Iterator[tuple[str, str | None]]:
         """Each engine with what is missing for it; None when nothing is."""
-        reached = Trees(requirement.pool, self.pools, {}).engine_names
+        reached = self._reached(requirement.pool)
         rooted = {each.engine for each in self.roots if each.folders}
         for name, able in self.capabilities.items():
             found = misfit(requirement, name, able, calls_only=ROUTED_ONLY in able)
@@ -148,6 +160,29 @@ class LocalRepositories:
                 f"there is no repository {repository[:100]!r} under the workspace_roots of this machine ({places})",
                 "correct the name, or enqueue it with anyway if it lies on another machine",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Which engines could serve what a job asks, and which of them have a live worker, as of one reading."""
+
+    candidates: Candidates
+    served: Mapping[str, bool]
+
+    @classmethod
+    def load(cls, connection: Connection, presence_ms: int) -> Serving:
+        """Read the engines, the pools and the workers; a worker counts as live for `presence_ms` after it reported."""
+        served = {row.name: row.served for row in fleet.SERVED.all(connection, presence_ms=presence_ms)}
+        return cls(Candidates.load(connection), served)
+
+    def could(self, requirement: Requirement) -> bool:
+        """Whether any configured engine could serve it, whatever state that is in."""
+        return bool(self.candidates.able(requirement))
+
+    def without_worker(self, requirement: Requirement) -> list[str]:
+        """The enabled engines that could serve it, where none of them has a live worker; else none."""
+        able = [name for name in self.candidates.able(requirement) if name in self.served]
+        return [] if any(self.served[name] for name in able) else able
 
 
 def lacking(requirement: Requirement, capabilities: frozenset[str]) -> str:
@@ -203,11 +238,12 @@ def _listed(missing: Sequence[tuple[str, str | None]]) -> str:
     by_words: dict[str, list[str]] = {}
     for name, words in missing:
         by_words.setdefault(str(words), []).append(name)
-    shown = [f"{_some(names)}: {words}" for words, names in list(by_words.items())[:REASONS_SHOWN]]
+    shown = [f"{some(names)}: {words}" for words, names in list(by_words.items())[:REASONS_SHOWN]]
     more = sum(len(names) for names in list(by_words.values())[REASONS_SHOWN:])
     return "; ".join([*shown, f"and {more} more engines"] if more else shown)
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first few of these names, and how many there are besides."""
     more = len(names) - NAMES_SHOWN
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

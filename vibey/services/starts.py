@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.decide import Request
+from vibey.domain.decide import Request, Wait, decide
+from vibey.domain.offer import WaitReason
 from vibey.domain.requirement import conversation
 from vibey.services import forecast
 from vibey.services.wording import instant
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from vibey.store.statement import Row
 
 BY = {
-    forecast.NOW: "now: the next look at the queue can grant it {engine}, after jobs before it",
+    forecast.NOW: "now: the router can grant it {engine} at once, after jobs before it",
     forecast.BACKOFF: "when its backoff ends, on {engine}",
     forecast.HOLD_END: "when it has been held long enough to overflow to {engine}, or once a local slot is freed",
     forecast.PROBE: "at the next trial of a circuit, on {engine}, or once a slot is freed",
@@ -36,7 +37,16 @@ BY = {
 }
 # Of a job that no local engine may serve: it waits for no slot.
 MIDNIGHT_ALONE = "when the day's paid cap begins anew, on {engine}"
-UNKNOWN_START = "no instant is known: a slot has to be freed, or something else has to change first"
+UNKNOWN_START = "no instant is known: {first}"
+# What has to come first, by why the job waits; a job that is held, or would be granted, waits for others' slots.
+FIRST: dict[WaitReason, str] = {
+    WaitReason.NO_WORKER: "a worker has to be started that serves an engine it may use (vibey up)",
+    WaitReason.NO_ELIGIBLE_ENGINE: "an engine has to become able to take it (vibey explain shows what each lacks)",
+    WaitReason.FALLBACK_NOT_ALLOWED: "a local engine has to become able to take it (vibey explain says why none is)",
+    WaitReason.NO_SUCH_POOL: "its pool has to be configured again (vibey apply)",
+}
+SLOT_FIRST = "a slot has to be freed"
+PINS_FIRST = "{gone} has to be configured again (vibey apply), or cancel the job and enqueue it anew"
 TOO_LATE = "its deadline comes before any start that is known"
 
 
@@ -85,12 +95,21 @@ class Known:
             held_at=job.held_at,
         )
         needs_cap = not self.world.survey(request.requirement).local
-        return _told(forecast.earliest(request, self.world, coming), job.deadline_at, needs_cap=needs_cap)
+        found = forecast.earliest(request, self.world, coming)
+        if found is None:
+            return {"at": None, "by": None, "engine": None, "words": self._first(request, job)}
+        return _told(found, job.deadline_at, needs_cap=needs_cap)
+
+    def _first(self, request: Request, job: Row[Any]) -> str:
+        """What has to change before a job can start for which no instant is known."""
+        if job.unknown_pins and len(job.unknown_pins) == len(job.pinned):
+            return UNKNOWN_START.format(first=PINS_FIRST.format(gone=", ".join(sorted(job.unknown_pins))))
+        answer = decide(request, self.world)
+        first = FIRST.get(answer.reason, SLOT_FIRST) if isinstance(answer, Wait) else SLOT_FIRST
+        return UNKNOWN_START.format(first=first)
 
 
-def _told(first: Earliest | None, deadline: datetime | None, *, needs_cap: bool) -> View:
-    if first is None:
-        return {"at": None, "by": None, "engine": None, "words": UNKNOWN_START}
+def _told(first: Earliest, deadline: datetime | None, *, needs_cap: bool) -> View:
     words = MIDNIGHT_ALONE if needs_cap and first.by == forecast.MIDNIGHT else BY[first.by]
     words = words.format(engine=first.engine)
     if deadline is not None and first.at >= deadline:

@@ -57,7 +57,10 @@ NOT_DRAWN = {
 
 
 def engines(question: Question, answer: Decision, live: Mapping[str, str] | None = None) -> list[View]:
-    """What became of every engine; `live`, of one that waits, says better than the world can why some are excluded."""
+    """What became of every engine.
+
+    `live` says of a decision made now better than the world can what keeps each configured engine out.
+    """
     return [_engine(each, question, live) for each in verdicts(question, answer)]
 
 
@@ -198,7 +201,7 @@ def _detail(judged: Judged, question: Question, live: Mapping[str, str] | None) 
     engine = judged.assessment.engine
     requirement = question.request.requirement
     if judged.verdict is Verdict.EXCLUDED:
-        return _excluded(judged, requirement, live.get(engine.name, "") if live else "")
+        return _excluded(judged, requirement, live)
     if judged.verdict is Verdict.CHOSEN:
         return _chosen(judged)
     if judged.verdict is Verdict.LOST:
@@ -231,14 +234,20 @@ def _pool(judged: Judged) -> str:
     return f"pool {judged.step.pool}" if judged.step else "its pool"
 
 
-def _excluded(judged: Judged, requirement: Requirement, live: str) -> str:
+def _excluded(judged: Judged, requirement: Requirement, live: Mapping[str, str] | None) -> str:
     engine: EngineFacts = judged.assessment.engine
     exclusion = judged.assessment.exclusion
     if exclusion is None:
         return ""
     if exclusion in EXCLUDED:
-        known = EXCLUDED[exclusion].format(name=engine.name)
-        return known if exclusion is Exclusion.NO_WEIGHT or not live else live
+        better = "" if live is None else live.get(engine.name, "")
+        return (
+            EXCLUDED[exclusion].format(name=engine.name) if exclusion is Exclusion.NO_WEIGHT or not better else better
+        )
+    if exclusion is Exclusion.NOT_PINNED and live is not None:
+        gone = sorted(requirement.pinned - live.keys())
+        known = f"; not configured: {', '.join(gone)}" if gone else ""
+        return f"{_unsuitable(exclusion, engine, requirement)}{known}"
     return _unsuitable(exclusion, engine, requirement)
 
 
@@ -247,7 +256,7 @@ def _unsuitable(exclusion: Exclusion, engine: EngineFacts, requirement: Requirem
     if exclusion is Exclusion.NOT_PINNED:
         return f"the job may run only on {', '.join(sorted(requirement.pinned))}"
     if exclusion is Exclusion.NO_WORKSPACE:
-        return "none of its workspace_roots contains the repository that the job names"
+        return "it has no workspace_roots that contain the repository the job names"
     if exclusion is Exclusion.MISSING_CAPABILITY:
         return lacking(requirement, engine.capabilities)
     if engine.name in requirement.excluded:

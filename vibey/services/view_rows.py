@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from vibey.domain.layer import Layer
     from vibey.services.modes import Resolved
     from vibey.services.purse import Purse
+    from vibey.services.requirements import Serving
     from vibey.store.statement import Row
 
 View = dict[str, Any]
 
 
-def _any_job(row: Row[Any], purse: Purse | None) -> View:
+def _any_job(row: Row[Any], purse: Purse | None, serving: Serving) -> View:
     """What a job's views have in common."""
     return {
         "job_id": row.id,
@@ -35,22 +36,22 @@ def _any_job(row: Row[Any], purse: Purse | None) -> View:
         "attempt": row.attempt,
         "max_attempts": row.max_attempts,
         "engine": row.engine,
-        "reason": reason_of(row, purse),
+        "reason": reason_of(row, purse, serving),
     }
 
 
-def listed_job(row: Row[Any], purse: Purse | None) -> View:
-    """A job as lists show it; `purse` is its project's, which its wait is told with."""
-    return _any_job(row, purse) | {
+def listed_job(row: Row[Any], purse: Purse | None, serving: Serving) -> View:
+    """A job as lists show it; its project's `purse` and the fleet, as `serving`, say why it waits."""
+    return _any_job(row, purse, serving) | {
         "created_at": instant(row.created_at),
         "ended_at": instant(row.ended_at),
         "age_seconds": round(row.age_seconds, 3),
     }
 
 
-def whole_job(row: Row[Any], purse: Purse | None) -> View:
-    """A job with everything it carries, its runs aside; `purse` is its project's."""
-    return _any_job(row, purse) | {
+def whole_job(row: Row[Any], purse: Purse | None, serving: Serving) -> View:
+    """A job with everything it carries, its runs aside; `purse` and `serving` as for `listed_job`."""
+    return _any_job(row, purse, serving) | {
         "result": row.result,
         "effort": Effort(row.effort).label,
         "effort_now": Effort(row.effort_now).label,

@@ -20,6 +20,7 @@ from vibey.services.absence import absent
 from vibey.services.enqueue import check_word
 from vibey.services.pools import MAIN, Trees
 from vibey.services.purse import outside_cap, purses
+from vibey.services.requirements import Serving
 from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
 from vibey.settings.source import OVERLAID, policy_variable
@@ -119,9 +120,10 @@ def jobs(installation: Installation, wanted: JobsPage | None = None) -> View:
         )
         queued = {row.project for row in rows if row.state == JobState.QUEUED}
         owned = purses(connection, installation, sorted(queued))
+        serving = Serving.load(connection, installation.timing.presence_ms)
         reached = None if len(rows) == page.limit else looked_at.scalar(connection, **looked_through)
         return {
-            "jobs": [view_rows.listed_job(row, owned.get(row.project)) for row in rows],
+            "jobs": [view_rows.listed_job(row, owned.get(row.project), serving) for row in rows],
             "next_before": _next(rows, page.limit) or reached,
             "partial": reached is not None,
         }
@@ -140,8 +142,9 @@ def job_in(connection: Connection, installation: Installation, job_id: int) -> V
     if row is None:
         raise absent(connection, job_id)
     owned = purses(connection, installation, [row.project])
+    serving = Serving.load(connection, installation.timing.presence_ms)
     return {
-        **view_rows.whole_job(row, owned.get(row.project)),
+        **view_rows.whole_job(row, owned.get(row.project), serving),
         "runs": [view_rows.run(run) for run in views.RUNS.all(connection, job=job_id)],
     }
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.offer import Mode, WaitReason
 from vibey.domain.settlement import JobState
+from vibey.services.display import lasting, many
+from vibey.services.requirements import some
 from vibey.store.jobs import requirement_of
 
 if TYPE_CHECKING:
     from vibey.services.purse import Purse
+    from vibey.services.requirements import Serving
     from vibey.store.statement import Row
 
 HELD = "held"
@@ -18,6 +21,11 @@ NOT_LOOKED_AT = "not looked at yet"
 # A lease is renewed each third of its length; beyond this part of it a renewal has been missed.
 SILENT_PART = 0.5
 IN_TURN = "in turn: jobs before it take what comes free"
+NO_WORKER = "no live worker serves an engine it may use{engines}: run vibey up, or start one (celery -A vibey worker)"
+WAITS_FOR_EVER = (
+    "no configured engine can serve what it asks: apply a configuration that has one, or cancel the job; "
+    "vibey explain shows what each engine lacks"
+)
 WAITS: dict[str, str] = {
     HELD: "held: every local slot it may use is in use, and overflow could follow",
     WaitReason.CAP_SPENT: "only paid engines may serve it now, and the day's paid cap is spent",
@@ -25,7 +33,7 @@ WAITS: dict[str, str] = {
     WaitReason.SLOTS_FULL: "every engine that may serve it is full",
     WaitReason.POOL_TIER_FULL: 'a better pool tier is full, and its pool waits for it (when_full = "wait")',
     WaitReason.NO_SUCH_POOL: "its pool is configured no more: configure it again (vibey apply), or cancel the job",
-    WaitReason.NO_WORKER: "no live worker serves an engine it may use: run vibey up, or start a worker",
+    WaitReason.NO_WORKER: NO_WORKER.format(engines=""),
     WaitReason.FALLBACK_NOT_ALLOWED: 'no local engine may serve it now, and paid_fallback = "never" keeps it from paid '
     "ones: see vibey engines",
 }
@@ -43,14 +51,15 @@ def in_words(value: datetime) -> str:
     return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def reason_of(job: Row[Any], purse: Purse | None) -> str:
+def reason_of(job: Row[Any], purse: Purse | None, serving: Serving) -> str:
     """Why a job is where it is.
 
     The row carries the job's columns, what it asks among them, its group's state as `group_reason`, and as `looked_at`
     whether a tick has come since it was due. `purse` is its project's; it may be None for a job that is not queued.
+    `serving` is the fleet as it is now: what a router last wrote of the group is old where no worker is left to route.
     """
     if job.state == JobState.QUEUED:
-        return _queued(job, purse)
+        return _queued(job, purse, serving)
     stopping = "; asked to stop" if job.cancel_requested_at is not None else ""
     if job.state == JobState.GRANTED:
         return f"has a slot on {job.engine} and waits for its worker to start it{stopping}"
@@ -63,18 +72,35 @@ def _silence(job: Row[Any]) -> str:
     """For how long the holder of a running job's lease has not renewed it, where a healthy one would have."""
     if job.silent_seconds is None or not 0 < job.lease_length_seconds * SILENT_PART <= job.silent_seconds:
         return ""
+    silent = f", but its worker has been silent for {lasting(job.silent_seconds)}"
     left = job.lease_length_seconds - job.silent_seconds
-    end = f"in {left:.0f} s" if left > 0 else "at the next look"
-    return f", but its worker has been silent for {job.silent_seconds:.0f} s; it counts as lost {end} unless it reports"
+    if left > 0:
+        return f"{silent}; it counts as lost in {lasting(left)} unless it reports"
+    # After a start, or an outage, none is ended before a whole lease has passed.
+    wait = lasting(job.lease_length_seconds)
+    return (
+        f"{silent}; unless it reports, the run is ended as lost and the job queued again, {wait} after vibey up at most"
+    )
 
 
-def _queued(job: Row[Any], purse: Purse | None) -> str:
+def _queued(job: Row[Any], purse: Purse | None, serving: Serving) -> str:
     if job.not_before is not None and not job.reason:
         return f"asked not to start before {in_words(job.not_before)}"
     if job.not_before is not None:
         return f"backing off until {in_words(job.not_before)} after: {job.reason}"
-    waits = _waits(job, purse)
+    waits = _unserved(job, serving) or _waits(job, purse)
     return f"{waits} (before that: {job.reason})" if job.reason else waits
+
+
+def _unserved(job: Row[Any], serving: Serving) -> str:
+    """Why no engine can take a job that is due, found on the fleet as it is now; empty where one could."""
+    requirement = requirement_of(job)
+    if job.group_reason == WaitReason.NO_SUCH_POOL:
+        return ""
+    if not serving.could(requirement):
+        return _nowhere(job, WAITS_FOR_EVER)
+    names = serving.without_worker(requirement)
+    return NO_WORKER.format(engines=f" ({some(names)})") if names else ""
 
 
 def _waits(job: Row[Any], purse: Purse | None) -> str:
@@ -82,7 +108,7 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     reason = job.group_reason
     if reason is None:
         return IN_TURN if job.looked_at else NOT_LOOKED_AT
-    known = _nowhere(job) if reason == WaitReason.NO_ELIGIBLE_ENGINE else reason_in_words(reason)
+    known = _nowhere(job, WAITS[reason]) if reason == WaitReason.NO_ELIGIBLE_ENGINE else reason_in_words(reason)
     if purse is None:
         return known
     if reason == HELD:
@@ -95,21 +121,21 @@ def _waits(job: Row[Any], purse: Purse | None) -> str:
     return known
 
 
-def _nowhere(job: Row[Any]) -> str:
-    """Why no engine may serve a job; where its pins or its repository leave none that ever could, that is said."""
+def _nowhere(job: Row[Any], otherwise: str) -> str:
+    """Why no engine may serve a job: its pins or its repository where these leave none that ever could."""
     if job.unknown_pins:
         gone = ", ".join(sorted(job.unknown_pins))
         others = "no" if len(job.unknown_pins) == len(job.pinned) else "no other"
         return (
-            f"it may run only on {', '.join(sorted(job.pinned))} (not_pinned), and {gone} is not configured; "
-            f"{others} engine may serve it now: configure {gone} again, or cancel the job and enqueue it anew"
+            f"it may run only on {', '.join(sorted(job.pinned))}, and {gone} is not configured; {others} engine may "
+            f"serve it now: apply a configuration that has {gone}, or cancel the job and enqueue it anew"
         )
     if job.workspace is not None and not job.workspace:
         return (
-            "no configured engine has workspace_roots that contain the repository it names (no_workspace): add such a "
-            "root, or cancel the job"
+            "no configured engine has workspace_roots that contain the repository it names: add such a root, or cancel "
+            "the job"
         )
-    return WAITS[WaitReason.NO_ELIGIBLE_ENGINE]
+    return otherwise
 
 
 def reason_in_words(reason: str) -> str:
@@ -144,8 +170,12 @@ def engine_detail(engine: Row[Any], circuit: str) -> str:
 
 def missing_slots(engine: Row[Any]) -> str:
     """What to do where an engine has more slots than its live workers can have at work."""
-    more = engine.slots - (engine.offered or 0)
-    return f"restart {engine.server} for {more} more slot{'' if more == 1 else 's'}"
+    return restart(engine.server, engine.slots - (engine.offered or 0))
+
+
+def restart(worker: str, more: int) -> str:
+    """How a worker comes by processes for more slots: it makes as many as it needs when it starts."""
+    return f"restart {worker} for {many(more, 'more slot')}: on its machine run vibey down, then vibey up"
 
 
 def keeps_out(engine: Row[Any], circuit: str) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vibey.domain.engine import Tier
+from vibey.domain.engine import NOT_NEEDED, Tier
 from vibey.domain.rotation import UNIT
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Report:
                     "expected_share": round(mine * 1_000_000 // expected / 1_000_000, 6) if expected else 0.0,
                     # Slots that were taken away under a run at work are not there to count it against.
                     "busy": min(1.0, round(self.busy_ms[name] / offered, 6)) if offered else 0.0,
-                    "remark": "standby" if not mine and picks else "",
+                    "remark": NOT_NEEDED if not mine and picks else "",
                     "owed": round((mine - self.picks[name] * UNIT) / UNIT, 6),
                 }
             )

@@ -76,9 +76,10 @@ OF_RUNS = Statement(
 )
 LATEST_OF_GROUP = Statement(
     "decision-of-group",
-    "the latest decision about a group",
+    "the latest decision about a group, or the latest one until an instant",
     """select d.id, d.pass_id, d.outcome, d.trace, p.at from decisions d join passes p on p.id = d.pass_id
-       where d.requirement_key = %(key)s order by d.id desc limit 1""",
+       where d.requirement_key = %(key)s and (%(until)s::timestamptz is null or p.at <= %(until)s)
+       order by d.id desc limit 1""",
 )
 
 

@@ -90,6 +90,13 @@ CONFIGURED = Statement(
     "what configured engines can ever serve, whatever state they are in",
     "select name, kind, capabilities, workspace_roots from engines where configured order by ordinal, name",
 )
+SERVED = Statement(
+    "fleet-served",
+    "configured engines that are enabled, and whether a live worker serves each",
+    """select name, exists (select 1 from workers w where e.name = any(w.engines)
+                            and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as served
+       from engines e where configured and enabled order by ordinal, name""",
+)
 SEE_WORKER = Statement(
     "worker-see",
     "a worker says that it lives, and serves nothing where it has read its file for another generation than the one in "

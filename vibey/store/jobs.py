@@ -184,16 +184,16 @@ MATCHING = Statement(
     "how many unended jobs fit a filter, by state, and the last of them; the partial index on open jobs serves it",
     """select state, count(*)::bigint as n, max(id) as last from jobs
        where ended_at is null and cancel_requested_at is null and state = any(%(states)s)
-         and (%(project)s::int is null or project_id = %(project)s)
+         and (%(project)s::int is null or project_id = %(project)s) and labels @> %(labels)s::jsonb
        group by state""",
 )
 FIRST_MATCHING = Statement(
     "job-first-matching",
     "the first unended jobs that fit a filter, to be shown before they are cancelled",
-    """select j.id, p.name as project, j.state, j.engine
+    """select j.id, p.name as project, j.state, j.engine, j.title
        from jobs j join projects p on p.id = j.project_id
        where j.ended_at is null and j.cancel_requested_at is null and j.state = any(%(states)s)
-         and (%(project)s::int is null or j.project_id = %(project)s)
+         and (%(project)s::int is null or j.project_id = %(project)s) and j.labels @> %(labels)s::jsonb
        order by j.id limit %(limit)s""",
 )
 LOCK_MATCHING = Statement(
@@ -203,7 +203,7 @@ LOCK_MATCHING = Statement(
               j.engine
        from jobs j
        where j.ended_at is null and j.cancel_requested_at is null and j.state = any(%(states)s)
-         and (%(project)s::int is null or j.project_id = %(project)s)
+         and (%(project)s::int is null or j.project_id = %(project)s) and j.labels @> %(labels)s::jsonb
          and j.id > %(after)s and j.id <= %(last)s
        order by j.id limit %(limit)s for no key update of j""",
 )

@@ -36,6 +36,7 @@ from vibey.services.outputs import prune
 from vibey.services.programs import CONTROL_PROCESSES
 from vibey.services.pulse import Worker
 from vibey.services.run import kill_dead_runs
+from vibey.services.wording import restart
 from vibey.worker.application import app, follower, installation, settings
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Consuming:
             if offered:
                 self.slots[name] = offered
             else:
-                problems[name] = f"no process is left for {name}; restart {self.name} for {wanted} more slots"
+                problems[name] = f"no process is left for {name}; {restart(self.name, wanted)}"
         self.concurrency += lack
         # Celery's own loop does it: nothing of a consumer may be touched by two threads.
         self._consumer.call_soon(self._consume, set(self.slots), lack)
