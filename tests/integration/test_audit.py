@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import json
-import random
-import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.ageing import HYBRID
+from tests.support import databases
+from tests.support.ageing import HYBRID, work
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.services import control
 from vibey.services.audit import INVARIANTS, audit
-from vibey.services.route import route, run_pass
+from vibey.services.route import route
 from vibey.services.run import _start
 from vibey.services.settle import Held, settle
 from vibey.services.tick import reap, tick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from vibey import embedded
     from vibey.domain.outcome import Outcome
 
-OUTCOMES: tuple[Outcome, ...] = (
-    Success(),
-    Success(),
-    Failure(FailureClass.WORK, "exit 1"),
-    Failure(FailureClass.HANDOFF, "exit 75"),
-)
 UNGUARD = "alter table ledger disable trigger ledger_append_only"
 UNIT = "kind = 'EngineOverflowSelected'"
+BUSY: dict[str, Any] = {
+    "engine": {"l": noop(), "m": noop(weight=2), "p": noop("paid"), "q": noop("paid")},
+    "engines": {
+        "mode": "hybrid",
+        "overflow_after_seconds": 0,
+        "paid_daily_cap": 4,
+        "retry_backoff_seconds": 0,
+        "slots": {"l": 1, "m": 2, "p": 2, "q": 2},
+    },
+}
 # Each breach: the invariant, what to do to the tables, and words of the sentence it must be told in.
 BREACHES = [
     ("I1", ("update runs set ended_at = null, state = 'running' where engine = 'l'",), "granted as number"),
@@ -171,19 +178,33 @@ BREACHES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def worked(
+    services: embedded.Services, template_database: str, own_redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The name of a database with jobs in every state, runs ended in every way, units taken and given back."""
+    name = f"vibey_worked_{uuid.uuid4().hex}"
+    url = databases.create(services.database_url, name, template=template_database)
+    bench = Bench(url, own_redis_url, tmp_path_factory.mktemp("worked"), deepcopy(BUSY))
+    _work(bench)
+    bench.close()
+    databases.leave(url)
+    yield name
+    databases.drop(services.database_url, name)
+
+
 @pytest.fixture
-def busy(open_bench: Callable[..., Bench]) -> Bench:
-    """An installation at work: jobs in every state, runs ended in every way, units taken and given back."""
-    bench = open_bench(
-        engine={"l": noop(), "m": noop(weight=2), "p": noop("paid"), "q": noop("paid")},
-        engines={
-            "mode": "hybrid",
-            "overflow_after_seconds": 0,
-            "paid_daily_cap": 4,
-            "retry_backoff_seconds": 0,
-            "slots": {"l": 1, "m": 2, "p": 2, "q": 2},
-        },
-    )
+def busy(services: embedded.Services, worked: str, redis_url: str, tmp_path: Path) -> Iterator[Bench]:
+    """An installation at work, this test's own copy of it."""
+    name = f"vibey_busy_{uuid.uuid4().hex}"
+    url = databases.create(services.database_url, name, template=worked)
+    bench = Bench(url, redis_url, tmp_path, deepcopy(BUSY))
+    yield bench
+    bench.close()
+    databases.drop(services.database_url, name)
+
+
+def _work(bench: Bench) -> None:
     jobs = bench.enqueue(14)
     route(bench.installation, "main")
     for engine, outcome in (
@@ -202,7 +223,6 @@ def busy(open_bench: Callable[..., Bench]) -> Bench:
     query(bench.url, late)
     reap(bench.installation)
     tick(bench.installation)
-    return bench
 
 
 def _end_on(bench: Bench, engine: str, outcome: Outcome) -> None:
@@ -225,35 +245,19 @@ def test_a_busy_installation_is_sound(busy: Bench) -> None:
     assert states >= {"succeeded", "failed", "withdrawn", "granted"}
 
 
-@pytest.mark.timeout(400)
 def test_audits_beside_work_find_nothing(open_bench: Callable[..., Bench]) -> None:
     """While four threads route and settle without a pause, every audit sees a sound instant."""
-    bench = open_bench(
-        engine={"l": noop(), "m": noop(weight=2), "p": noop("paid")},
-        engines=HYBRID | {"paid_daily_cap": 40},
-    )
-    bench.enqueue(150)
-    open_jobs = "select count(*) from jobs where ended_at is null"
-    late = time.monotonic() + 300
-
-    def work(seed: int) -> None:
-        chance = random.Random(seed)
-        while bench.value(open_jobs) and time.monotonic() < late:
-            run_pass(bench.installation, "main")
-            for run, token, _ in chance.sample(live := bench.live(), min(2, len(live))):
-                started = _start(bench.installation, run, token)
-                if started is not None:
-                    settle(bench.installation, Held.of(started, token), chance.choice(OUTCOMES))
-
+    bench = open_bench(engine={"l": noop(), "m": noop(weight=2), "p": noop("paid")}, engines=HYBRID)
+    bench.enqueue(80)
     with ThreadPoolExecutor(4) as threads:
-        working = [threads.submit(work, seed) for seed in range(4)]
+        working = [threads.submit(work, bench, seed) for seed in range(4)]
         audits = [audit(bench.installation)]
         while not all(each.done() for each in working):
             audits.append(audit(bench.installation))
         for each in working:
             each.result()
     assert [found.violations for found in audits if not found.ok] == []
-    assert bench.value(open_jobs) == 0
+    assert bench.value("select count(*) from jobs where ended_at is null") == 0
     assert audit(bench.installation).checked["units"] > 0
 
 

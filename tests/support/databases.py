@@ -110,8 +110,13 @@ def create(server_url: str, name: str, *, template: str = "template1") -> str:
     return renamed(server_url, name)
 
 
+def leave(url: str) -> None:
+    """Close the connection that is kept to a database, so that it can be a template or be removed."""
+    if (kept := _kept.connections.pop(url, None)) is not None:
+        kept.close()
+
+
 def drop(server_url: str, name: str) -> None:
     """Remove a database, ending whatever is still connected to it."""
-    if (kept := _kept.connections.pop(renamed(server_url, name), None)) is not None:
-        kept.close()
+    leave(renamed(server_url, name))
     query(renamed(server_url, MAINTENANCE), f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
