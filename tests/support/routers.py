@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vibey.services.installation import Installation
@@ -16,41 +13,41 @@ from vibey.settings import Source, settings_of
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+# Each router is forked from a process that has imported everything and opened nothing.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
 
 
 class Router:
-    """A process that makes one routing pass of `main` for every line it is sent, and says how many it granted."""
+    """A process that makes one routing pass of `main` each time it is asked, and returns how many runs it granted."""
 
     def __init__(self, tables: dict[str, Any], folder: Path, *, dies_at: int = 0) -> None:
         """Start it on an installation's settings; with `dies_at` it kills itself before that statement of its life."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.routers", json.dumps(tables), str(folder), str(dies_at)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
+        self._connection, theirs = _context.Pipe()
+        self._process = _context.Process(target=_serve, args=(theirs, tables, folder, dies_at))
+        self._process.start()
+        theirs.close()
         self.answer()
 
     def ask(self) -> None:
         """Have it make a pass, without waiting."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("route\n")
-        self._process.stdin.flush()
+        self._connection.send("route")
 
     def answer(self) -> int | None:
         """How many runs its pass granted; None when it is dead."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        return int(line) if line else None
+        try:
+            return int(self._connection.recv())
+        except EOFError:
+            return None
 
-    def close(self) -> int:
-        """End it, and return how it ended."""
-        self._process.communicate()
-        return self._process.returncode
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
+        self._process.join()
+        self._process.close()
 
 
 def _dying_at(number: int) -> None:
@@ -68,16 +65,14 @@ def _dying_at(number: int) -> None:
     Statement._sent = counted  # type: ignore[method-assign]  # noqa: SLF001
 
 
-def _main(arguments: Sequence[str]) -> None:
-    tables, folder, dies_at = json.loads(arguments[0]), Path(arguments[1]), int(arguments[2])
+def _serve(connection: Connection, tables: dict[str, Any], folder: Path, dies_at: int) -> None:
     installation = Installation.open(settings_of(Source(None, folder, tables), {}))
     if dies_at:
         _dying_at(dies_at)
-    print(0, flush=True)  # noqa: T201  the answer its starter waits for
-    for _ in sys.stdin:
-        passed = run_pass(installation, "main")
-        print(len(passed.granted) if passed else 0, flush=True)  # noqa: T201
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1:])
+    connection.send(0)
+    try:
+        while connection.recv():
+            passed = run_pass(installation, "main")
+            connection.send(len(passed.granted) if passed else 0)
+    except EOFError:
+        installation.close()
