@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from base64 import b64encode
 from datetime import datetime
 from itertools import pairwise
@@ -15,6 +13,7 @@ import psutil
 import pytest
 
 from tests.support.site import Site
+from tests.support.warm import Started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,13 +39,11 @@ def make_site(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Cal
 
 
 def _said_at_start(site: Site, *arguments: str) -> str:
-    command = [sys.executable, "-m", "celery", "-A", "vibey", "flower", "--port=0", *arguments]
-    done = subprocess.run(
-        command, cwd=site.folder, env=site.variables, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode != 0
-    assert "Visit me" not in done.stdout + done.stderr
-    return done.stderr
+    command = ["celery", "-A", "vibey", "flower", "--port=0", *arguments]
+    assert Started(command, folder=site.folder, environment=site.variables, log=site.log).wait() != 0
+    said = site.log.read_text(encoding="utf-8", errors="replace")
+    assert "Visit me" not in said
+    return said
 
 
 def test_plain_flower_listens_on_loopback_only_and_reads_only(make_site: Callable[..., Site]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PAGES = ("/", "/engines", "/queue", "/jobs", "/cap", "/ledger")
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 7*7 }}"
-MANY = 10_000
+MANY = 2_000
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_the_ledger_page_filters_and_pages(site: Site) -> None:
     assert "EngineSlotWaitStarted" not in site.look("/ledger?public=1&job=" + str(jobs[-1])).text.split("Data")[-1]
 
 
-def test_ten_thousand_jobs_page_by_page_in_the_order_of_routing(site: Site) -> None:
+def test_thousands_of_jobs_page_by_page_in_the_order_of_routing(site: Site) -> None:
     """Every queued job is on exactly one page, by priority and then enqueueing, over groups and priorities."""
     _fill(site, MANY)
     expected = [

@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import psutil
 
 from tests.support import trees
 from tests.support.databases import query
 from tests.support.wait import until
+from tests.support.warm import Started
 from vibey.services.apply import apply
 from vibey.services.enqueue import Order, place
 from vibey.services.installation import Installation
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from vibey.services.programs import Program
 
 ROOT = Path(__file__).parents[2]
-# The variable that tells a member's processes from all others.
-MARK = "VIBEY_TEST_MEMBER"
 LABOUR = Path(__file__).with_name("labour.py")
 LOG_LINES = 60
 ENDED = "('succeeded', 'failed', 'cancelled')"
@@ -48,17 +45,7 @@ class Member:
         """Start a module of Python with these arguments, its own name the first."""
         self.name = name
         self.log = log
-        self._mark = uuid4().hex
-        with log.open("ab") as sink:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                cwd=ROOT,
-                env=environment | {MARK: self._mark},
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-            )
+        self._process = Started(arguments, folder=ROOT, environment=environment, log=log)
 
     @property
     def pid(self) -> int:
@@ -102,7 +89,7 @@ class Member:
 
     def clear(self) -> None:
         """Leave nothing of it behind, its orphaned pool included; nor touch who has been given its number since."""
-        while left := [self.pid] if self.running else trees.of_group(self.pid, f"{MARK}={self._mark}"):
+        while left := [self.pid] if self.running else trees.of_group(self.pid, self.log):
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+from tests.support import warm
 from vibey.services.installation import Installation
 from vibey.services.route import run_pass
 from vibey.settings import Source, settings_of
@@ -16,18 +16,14 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-# Each router is forked from a process that has imported everything and opened nothing.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([__name__])
-
 
 class Router:
     """A process that makes one routing pass of `main` each time it is asked, and returns how many runs it granted."""
 
     def __init__(self, tables: dict[str, Any], folder: Path, *, dies_at: int = 0) -> None:
         """Start it on an installation's settings; with `dies_at` it kills itself before that statement of its life."""
-        self._connection, theirs = _context.Pipe()
-        self._process = _context.Process(target=_serve, args=(theirs, tables, folder, dies_at))
+        self._connection, theirs = warm.context.Pipe()
+        self._process = warm.context.Process(target=_serve, args=(theirs, tables, folder, dies_at))
         self._process.start()
         theirs.close()
         self.answer()

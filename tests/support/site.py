@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
+import signal
 import tomllib
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from tests.support.cli import Cli, write_config
 from tests.support.commandline import ENGINES
 from tests.support.installation import Bench
 from tests.support.wait import until
+from tests.support.warm import Started
 from vibey.services.route import run_pass
 
 if TYPE_CHECKING:
@@ -148,20 +148,14 @@ class Site:
         self.vibey = Cli(self.config)
         self.log = self.folder / "flower.log"
         self.prefix = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Started | None = None
         self._port = 0
 
     def start(self) -> Site:
         """Start Flower on a free port and wait until it answers."""
-        with self.log.open("wb") as sink:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", "vibey", "flower", "--port=0", *self.arguments],
-                cwd=self.folder,
-                env=self.variables,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-            )
+        self.log.unlink(missing_ok=True)
+        command = ["celery", "-A", "vibey", "flower", "--port=0", *self.arguments]
+        self._process = Started(command, folder=self.folder, environment=self.variables, log=self.log)
         self._port = int(until(self._announced, seconds=90, what="Flower to listen"))
         until(lambda: self.get("/healthcheck").status == 200, seconds=60, what="Flower to answer")
         return self
@@ -234,8 +228,8 @@ class Site:
     def stop(self) -> None:
         """End Flower."""
         if self._process is not None:
-            self._process.terminate()
-            self._process.wait(20)
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait()
 
     def close(self) -> None:
         """End Flower and close connections."""

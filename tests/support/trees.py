@@ -21,14 +21,17 @@ def living(installation: str, *, without_supervisor: bool = True) -> list[int]:
     ]
 
 
-def of_group(group: int, mark: str) -> list[int]:
-    """Numbers of the processes of a process group that carry a mark, a variable and its value, in their environment."""
+def of_group(group: int, log: Path) -> list[int]:
+    """Numbers of the processes of a process group whose errors go to a log, and which can still do something.
+
+    The group alone does not do: by now its number may be another's.
+    """
     found = []
-    for pid in _marked(mark):
-        with suppress(ProcessLookupError):
-            if os.getpgid(pid) == group:
-                found.append(pid)
-    return found
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and os.getpgid(int(folder.name)) == group and (folder / "fd/2").samefile(log):
+                found.append(int(folder.name))
+    return [pid for pid in found if not ended(pid)]
 
 
 def _marked(mark: str) -> list[int]:
