@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
-from tests.support.fleet import ROOT
 from tests.support.wait import until
 from vibey import embedded
 from vibey.coordination.server import rights_needed
@@ -41,15 +38,8 @@ def test_the_rights_named_suffice_for_everything(own_redis: str, open_fleet: Cal
     until(lambda: "heartbeat" in events.text(), seconds=60, what="an event of a worker")
     fleet.enqueue(3)
     assert fleet.until_ended(seconds=60) == {"succeeded": 3}
-    ping = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "vibey", "inspect", "ping", "--timeout", "20"],
-        cwd=ROOT,
-        env=fleet.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert "pong" in ping.stdout
+    ping = fleet.launch("ping", "celery", "-A", "vibey", "inspect", "ping", "--timeout", "20")
+    assert ping.ended() == 0
+    assert "pong" in ping.text()
     assert admin.execute_command("ACL", "LOG") == []
     admin.close()

