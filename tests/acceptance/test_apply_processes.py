@@ -119,10 +119,10 @@ def test_workers_and_beat_follow_another_lease(
     fleet.enqueue(payload={"seconds": 30})
     fleet.until_working(1)
     worker.kill()
-    fleet.until("select count(*) = 1 from runs where state = 'lost'", seconds=60, what="the lost run to be found")
+    fleet.until("select count(*) = 1 from runs where state = 'lost'", what="the lost run to be found")
     fleet.build("again")
     fleet.rows("update jobs set cancel_requested_at = now() where ended_at is null returning id")
-    fleet.until("select bool_and(ended_at is not null) from jobs", seconds=60)
+    fleet.until("select bool_and(ended_at is not null) from jobs")
     sound(fleet)
 
 

@@ -110,7 +110,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as bench:
-        until(lambda: list(tmp_path.glob("*/build.log")), what="the workers to be started", seconds=90)
+        until(lambda: list(tmp_path.glob("*/build.log")), what="the workers to be started")
         started = [each for each in psutil.Process(bench.pid).children(recursive=True) if each.is_running()]
         bench.send_signal(signal.SIGINT)
         _, said = bench.communicate(timeout=120)

@@ -26,7 +26,7 @@ def _work(fleet: Fleet, runs: int, sound: Callable[[Fleet], None]) -> dict[str, 
     fleet.muster()
     fleet.enqueue(JOBS)
     counts = "select count(*) filter (where state = 'succeeded'), count(*) filter (where state = 'queued') from jobs"
-    until(lambda: fleet.rows(counts) == [(runs, JOBS - runs)], seconds=90, what="as many jobs to run as the cap has")
+    until(lambda: fleet.rows(counts) == [(runs, JOBS - runs)], what="as many jobs to run as the cap has")
     until(lambda: fleet.rows("select reason from group_states") == [("cap_spent",)], what="the others to wait for it")
     assert fleet.value("select count(*) from runs") == runs
     sound(fleet)

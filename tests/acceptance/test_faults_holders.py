@@ -76,8 +76,8 @@ def test_cancelling_ends_whole_trees_at_once(open_fleet: Callable[..., Fleet], s
     until(lambda: len(_processes(fleet, stubborn)) == 2, what="both processes of the stubborn tree")
     assert control.cancel(fleet.installation, mild).state == "running"
     assert control.cancel(fleet.installation, stubborn).state == "running"
-    fleet.until(f"select state = 'cancelled' from jobs where id = {mild}", seconds=10)
-    assert fleet.until_ended(seconds=20) == {"cancelled": 2}
+    fleet.until(f"select state = 'cancelled' from jobs where id = {mild}")
+    assert fleet.until_ended() == {"cancelled": 2}
     assert fleet.rows("select distinct state from runs") == [("cancelled",)]
     sound(fleet)
 

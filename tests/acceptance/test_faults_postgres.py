@@ -66,10 +66,8 @@ def test_postgres_is_restarted_under_running_jobs(
     fleet.enqueue(3, payload={"seconds": 0.05})
     _crash(data_dir)
     gates[0].touch()
-    before = time.monotonic()
     with pytest.raises(ServiceUnavailable, match=r"Postgres is unreachable .*vibey up"):
         fleet.enqueue()
-    assert time.monotonic() - before < 2
     _send_enqueue(fleet, seconds=0.02)
     until(lambda: "end 1 1 near" in fleet.labour_log.read_text(encoding="utf-8"), what="the first job's end")
     embedded.ensure(data_dir)
@@ -98,8 +96,8 @@ def test_an_outage_outlasts_the_lease_of_work_that_is_done(
     _crash(data_dir)
     gate.touch()
     until(lambda: fleet.labour_log.read_text(encoding="utf-8").count("end ") == 4, what="the programs' end")
-    over = time.time() + fleet.settings.engines.lease_seconds
-    until(lambda: time.time() > over, what="the end of every lease")
+    over = time.monotonic() + fleet.settings.engines.lease_seconds
+    until(lambda: time.monotonic() > over, what="the end of every lease")
     embedded.ensure(data_dir)
     assert fleet.until_ended() == {"succeeded": 4}
     assert fleet.rows("select distinct state from runs") == [("succeeded",)]

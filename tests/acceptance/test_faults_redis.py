@@ -127,7 +127,7 @@ def test_redis_is_killed_and_started_again(
     )
     broker.start()
     gate.touch()
-    assert fleet.until_ended(seconds=60) == {"succeeded": 12}
+    assert fleet.until_ended() == {"succeeded": 12}
     assert fleet.rows("select count(*)::int from runs where state = 'lost'") == [(0,)]
     sound(fleet)
 

@@ -147,9 +147,9 @@ def test_the_command_lines_of_the_procfile_in_a_hostile_shell(open_fleet: Callab
                         command, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
                     )
                 )
-        until(lambda: fleet.value("select count(*) from workers") == 2, seconds=120, what="both workers at work")
+        until(lambda: fleet.value("select count(*) from workers") == 2, what="both workers at work")
         fleet.enqueue()
-        assert fleet.until_ended(seconds=90) == {"succeeded": 1}
+        assert fleet.until_ended() == {"succeeded": 1}
         assert [process.poll() for process in started] == [None] * 3
         for process in started:
             process.terminate()

@@ -94,8 +94,8 @@ def test_a_lost_machine_goes_on_from_its_backup(machines: tuple[Machine, Machine
     batch.write_text("".join(json.dumps({"payload": {"n": n}}) + "\n" for n in range(JOBS)), encoding="utf-8")
     first.run("up", "--detach", "--no-flower")
     first.run("enqueue", "--batch", str(batch))
-    until(lambda: first.json("status")["running"] == len(AT_WORK), seconds=60, what="the runs to be at work")
-    until(lambda: {f"begun {job}" for job in AT_WORK} <= set(_lines(book)), seconds=60, what="their first words")
+    until(lambda: first.json("status")["running"] == len(AT_WORK), what="the runs to be at work")
+    until(lambda: {f"begun {job}" for job in AT_WORK} <= set(_lines(book)), what="their first words")
     made = first.json("backup", str(file))
     assert (made["jobs"], made["open_jobs"], made["live_runs"]) == (JOBS, JOBS - len(ENDED), len(AT_WORK))
     first.kill()
@@ -104,7 +104,7 @@ def test_a_lost_machine_goes_on_from_its_backup(machines: tuple[Machine, Machine
     assert (restored["jobs"], restored["live_runs"]) == (JOBS, len(AT_WORK))
     assert embedded.status(second.data_dir)[0].pid is None
     second.run("up", "--detach", "--no-flower")
-    until(lambda: len(_succeeded(second)) == JOBS, seconds=120, what="all jobs to have succeeded")
+    until(lambda: len(_succeeded(second)) == JOBS, what="all jobs to have succeeded")
     lines = _lines(book)
     for job in range(1, JOBS + 1):
         assert lines.count(f"ended {job}") == 1, lines

@@ -129,7 +129,7 @@ def test_scrapes_of_a_fleet_at_work(
     for trouble in (lambda: None, client.flushdb, exporters.kill):
         trouble()
         done = fleet.value("select count(*) from jobs where state = 'succeeded'")
-        fleet.until(f"select count(*) >= least(40, {done} + 5) from jobs where state = 'succeeded'", seconds=60)
+        fleet.until(f"select count(*) >= least(40, {done} + 5) from jobs where state = 'succeeded'")
         seen = scrape(exporters.url)
         counters = _grown(counters, seen)
         slots = seen.by("vibey_slots", "engine")
@@ -140,7 +140,7 @@ def test_scrapes_of_a_fleet_at_work(
             name for (name,) in fleet.rows("select name from workers")
         }
     client.close()
-    assert fleet.until_ended(seconds=60) == {"succeeded": 40}
+    assert fleet.until_ended() == {"succeeded": 40}
     status = _status(fleet)
     last = until(
         lambda: (now := scrape(exporters.url)).values.get(("vibey_jobs", (("state", "running"),))) == 0 and now,

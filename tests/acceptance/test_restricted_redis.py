@@ -35,9 +35,9 @@ def test_the_rights_named_suffice_for_everything(own_redis: str, open_fleet: Cal
     admin.execute_command(*shlex.split(line))
     fleet.muster()
     events = fleet.start("events", "events", "--dump")
-    until(lambda: "heartbeat" in events.text(), seconds=60, what="an event of a worker")
+    until(lambda: "heartbeat" in events.text(), what="an event of a worker")
     fleet.enqueue(3)
-    assert fleet.until_ended(seconds=60) == {"succeeded": 3}
+    assert fleet.until_ended() == {"succeeded": 3}
     ping = fleet.launch("ping", "celery", "-A", "vibey", "inspect", "ping", "--timeout", "20")
     assert ping.ended() == 0
     assert "pong" in ping.text()

@@ -101,7 +101,7 @@ def test_an_account_reopens_with_one_run_and_widens_with_each_success(
         fleet.until(f"select state = 'succeeded' from jobs where id = {job}")
     for gate in gates.values():
         gate.touch()
-    assert fleet.until_ended(seconds=60) == {"succeeded": JOBS}
+    assert fleet.until_ended() == {"succeeded": JOBS}
     assert _crowds(fleet.labour_log) == []
     sound(fleet)
 
@@ -124,7 +124,7 @@ def test_two_routers_and_two_workers_reopen_an_account_as_one_does(
     _ticks(fleet)
     assert _runs(fleet) == (1, 1)
     gate.touch()
-    assert fleet.until_ended(seconds=60) == {"succeeded": JOBS}
+    assert fleet.until_ended() == {"succeeded": JOBS}
     assert _crowds(fleet.labour_log) == []
     assert fleet.value("select open_reason is null and ramp is null from accounts where name = 'x'")
     sound(fleet)
@@ -147,6 +147,6 @@ def test_a_probe_that_fails_is_the_only_run_until_the_next(fleet: Fleet, sound: 
     assert [round(wait / 10) * 10 for wait in waits] == [10, 20]
     cure.touch()
     _nears(fleet)
-    assert fleet.until_ended(seconds=60) == {"succeeded": JOBS}
+    assert fleet.until_ended() == {"succeeded": JOBS}
     assert _crowds(fleet.labour_log) == []
     sound(fleet)

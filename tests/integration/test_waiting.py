@@ -70,7 +70,7 @@ def is_waiting(vibey: CommandLine, process: subprocess.Popen[str]) -> None:
         "select count(*) from pg_stat_activity "
         f"where application_name = 'vibey-{process.pid}' and query like '%vibey:view-progress%'"
     )
-    until(lambda: vibey.bench.value(looked) > 0, what="the wait for the job", seconds=60)
+    until(lambda: vibey.bench.value(looked) > 0, what="the wait for the job")
 
 
 def test_plain_lines_name_state_position_and_reason(vibey: CommandLine, config: Path) -> None:
@@ -96,7 +96,7 @@ def test_live_line_on_a_terminal(vibey: CommandLine, config: Path) -> None:
         heard: list[bytes] = []
         listener = threading.Thread(target=_listen, args=(ours, heard))
         listener.start()
-        until(lambda: b"queued, position 1 in pool main" in b"".join(heard), what="the live line", seconds=60)
+        until(lambda: b"queued, position 1 in pool main" in b"".join(heard), what="the live line")
         vibey("cancel", job)
         out, _ = process.communicate(timeout=60)
         listener.join()

@@ -60,7 +60,7 @@ class Bookshop:
     def worker(self, name: str = "shop") -> Member:
         """Start the project's own worker and wait until it serves."""
         member = self.fleet.start(name, "worker", "-n", f"{name}@%h", "--concurrency", "2", app="bookshop.celery")
-        until(lambda: f"{name}@" in member.text() and "ready." in member.text(), seconds=40, what="the shop's worker")
+        until(lambda: f"{name}@" in member.text() and "ready." in member.text(), what="the shop's worker")
         return member
 
     def diary(self, *words: str) -> list[Line]:

@@ -18,7 +18,7 @@ import psutil
 
 from tests.support import trees
 from tests.support.databases import query
-from tests.support.wait import until
+from tests.support.wait import HANGING, until
 from tests.support.warm import Started
 from vibey.services.apply import apply
 from vibey.services.enqueue import Order, place
@@ -69,12 +69,12 @@ class Member:
         self.signal_all(signal.SIGKILL)
         self._process.wait()
 
-    def end(self, seconds: float = 20) -> int:
+    def end(self, seconds: float = HANGING) -> int:
         """Ask it to end in good order and wait for that; its exit status."""
         self.signal(signal.SIGTERM)
         return self.ended(seconds)
 
-    def ended(self, seconds: float = 20) -> int:
+    def ended(self, seconds: float = HANGING) -> int:
         """Wait for its end; its exit status."""
         return self._process.wait(seconds)
 
@@ -186,7 +186,7 @@ class Fleet:
 
     def until_workers(self, count: int) -> None:
         """Wait until so many workers have said that they live."""
-        until(lambda: self.value("select count(*) from workers") >= count, seconds=60, what=f"{count} workers at work")
+        until(lambda: self.value("select count(*) from workers") >= count, what=f"{count} workers at work")
 
     def enqueue(self, count: int = 1, **values: Any) -> list[int]:
         """Enqueue jobs alike; their ids."""
@@ -213,7 +213,7 @@ class Fleet:
         """How many jobs are in each state."""
         return dict(self.rows("select state, count(*)::int from jobs group by state"))
 
-    def until(self, statement: str, *, seconds: float = 30, what: str = "") -> Any:
+    def until(self, statement: str, *, seconds: float = HANGING, what: str = "") -> Any:
         """Wait until a query's first value is true."""
         return until(lambda: self.value(statement), seconds=seconds, what=what or statement)
 
@@ -228,7 +228,7 @@ class Fleet:
         until(lambda: len(working()) >= count, what=f"{count} programs at work")
         return working()
 
-    def until_ended(self, *, seconds: float = 30) -> dict[str, int]:
+    def until_ended(self, *, seconds: float = HANGING) -> dict[str, int]:
         """Wait until every job has ended; how many are in each state."""
         try:
             self.until(f"select count(*) > 0 and bool_and(state in {ENDED}) from jobs", seconds=seconds)

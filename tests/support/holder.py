@@ -1,7 +1,8 @@
 """A holder that can really be killed: runs one command engine in a process of its own.
 
 Arguments: folder, installation, lease in seconds, then the command. The file `renewal` in the folder holds the answer
-that each renewal gets (kept, lost, cancel), or `unreachable`; the outcome is written to the file `outcome`.
+that each renewal gets (kept, lost, cancel), or `unreachable`; each answer is noted in the file `renewals`, and the
+outcome in the file `outcome`.
 """
 
 from __future__ import annotations
@@ -40,11 +41,19 @@ def answer(folder: Path, word: str) -> None:
     draft.replace(folder / "renewal")
 
 
+def answers(folder: Path) -> list[str]:
+    """The answers that renewals have got."""
+    file = folder / "renewals"
+    return file.read_text(encoding="utf-8").split() if file.exists() else []
+
+
 def main(folder: Path, installation: str, lease_seconds: float, argv: tuple[str, ...]) -> None:
     """Hold the run to its end."""
 
     def renew() -> Renewal:
         word = (folder / "renewal").read_text(encoding="utf-8")
+        with (folder / "renewals").open("a", encoding="utf-8") as asked:
+            asked.write(f"{word}\n")
         if word == "unreachable":
             raise ConnectionError("nobody there")
         return Renewal(word)
@@ -56,7 +65,7 @@ def main(folder: Path, installation: str, lease_seconds: float, argv: tuple[str,
         lease_seconds=lease_seconds,
         renew=renew,
         timeout_seconds=600,
-        grace_seconds=5,
+        grace_seconds=600,
     )
     (folder / "outcome").write_text(repr(outcome), encoding="utf-8")
 

@@ -156,8 +156,8 @@ class Site:
         self.log.unlink(missing_ok=True)
         command = ["celery", "-A", "vibey", "flower", "--port=0", *self.arguments]
         self._process = Started(command, folder=self.folder, environment=self.variables, log=self.log)
-        self._port = int(until(self._announced, seconds=90, what="Flower to listen"))
-        until(lambda: self.get("/healthcheck").status == 200, seconds=60, what="Flower to answer")
+        self._port = int(until(self._announced, what="Flower to listen"))
+        until(lambda: self.get("/healthcheck").status == 200, what="Flower to answer")
         return self
 
     @property

@@ -136,7 +136,7 @@ def main() -> None:
         facts["first"] = installation.vibey("enqueue", "{}", "--engine", "desk", "--wait")
         facts["long"] = installation.vibey("enqueue", "{}", "--engine", "long", "--json")
         facts["before"] = installation.pids()
-        until(lambda: json.loads(installation.vibey("status", "--json")["out"])["running"] == 1, seconds=60)
+        until(lambda: json.loads(installation.vibey("status", "--json")["out"])["running"] == 1)
         installation.fill()
         # More than the room that the tables' last pages may have left.
         batch = folder / "large.jsonl"

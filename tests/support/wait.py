@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+HANGING = 150.0
+"""Seconds after which what a test waits for is taken to never come, also on a machine that is ten times as loaded."""
 
-def until(predicate: Callable[[], T], *, seconds: float = 20, what: str = "the condition") -> T:
+
+def until(predicate: Callable[[], T], *, seconds: float = HANGING, what: str = "the condition") -> T:
     """Ask until the answer is truthy, and return it; AssertionError naming `what` when the time is up."""
     deadline = time.monotonic() + seconds
     pause = Event()
