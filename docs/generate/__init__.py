@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import commandline, configuration, errors, events, json_output, places
+from docs.generate import causes, commandline, configuration, errors, events, json_output, places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ def pages() -> Mapping[Path, str]:
         "command-line.md": commandline.page(),
         "ledger.md": events.page(),
         "errors.md": errors.page(),
+        "refusals.md": causes.page(),
         "files.md": places.page(),
         "json.md": json_output.page(),
     }

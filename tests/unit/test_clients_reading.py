@@ -11,7 +11,6 @@ import pytest
 from tests.support.recordings import CLIENTS, WORD, Clock, Recording, read, recordings
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.engines.clients.reading import PATIENCE_SECONDS, TRIES, Reading
-from vibey.engines.clients.rules import spoken_reset
 from vibey.engines.clients.tap import Tap
 from vibey.engines.contract import Exit, StopReason
 from vibey.engines.stream import LONGEST_LINE
@@ -247,26 +246,3 @@ def test_running_cost_is_reported() -> None:
 def test_refusal_in_the_clients_words(kind: str, event: object, expected: str) -> None:
     """Words that are the client's own, in the fields where it puts them."""
     assert verdict(read(kind, [printed(event)], None)) == ("capacity", expected)
-
-
-@pytest.mark.parametrize(
-    ("said", "seconds"),
-    [
-        ("Try again in 2 days 3 hours 4 minutes.", 2 * 86400 + 3 * 3600 + 240),
-        ("try again in 5 minutes", 300),
-        ("Please try again in 6m0s.", 360),
-        ("Suggested retry after 3600s.", 3600),
-        ("nothing of the kind", None),
-    ],
-)
-def test_spoken_reset(said: str, seconds: float | None) -> None:
-    """Waits in words."""
-    assert spoken_reset(said, 1_800_000_000.0) == seconds
-
-
-def test_reset_at_a_time_of_day() -> None:
-    """A time of day is this machine's and the next there is; a date is that date, or no reset if there is none."""
-    noon = 1_800_000_000.0
-    assert 0 < (spoken_reset("or try again at 5:23 PM.", noon) or 0) <= 86400
-    assert (spoken_reset("try again at Jan 5th, 2099 3:04 AM", noon) or 0) > 86400
-    assert spoken_reset("try again at Feb 31st, 2099 3:04 AM", noon) is None

@@ -20,20 +20,38 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain.outcome import one_line
 from vibey.engines.calling import DeclaredFailure, EngineFault, Misconfigured
+from vibey.engines.causes import sentence_cause
 from vibey.engines.ours import write_report
 from vibey.engines.refusal import Refusal
 from vibey.engines.resets import provider_clock
 from vibey.engines.results import LARGEST_RESULT
-from vibey.engines.sse import EventStream, EventTooLong
+from vibey.engines.sse import Event, EventStream, EventTooLong
 from vibey.engines.web import below, connected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import socket
+    from collections.abc import Callable, Iterator, Mapping
 
 ORDER_VARIABLE = "VIBEY_CHAT"
 KEY_VARIABLE = "VIBEY_CHAT_KEY"
 LARGEST_ERROR = 64 * 1024
-_LARGEST_PLAIN_REPLY = 4 * 1024 * 1024
+END_SECONDS = 5.0
+"""How long an answer that has said that it is finished may still send token counts."""
+FAILED_ENDINGS = frozenset(
+    {
+        "error",
+        "failed",
+        "server_error",
+        "network_error",
+        "abort",
+        "aborted",
+        "cancelled",
+        "canceled",
+        "timeout",
+        "insufficient_system_resource",
+    }
+)
+"""Finish reasons that say that the answer is not what the model would have said."""
 _PIECE = 64 * 1024
 _LARGEST_TEXT = LARGEST_RESULT - 4096
 
@@ -56,40 +74,65 @@ class Order:
 
 @dataclass(slots=True)
 class Reply:
-    """The completion so far."""
+    """The completion so far.
+
+    `finished` once the server has said that it is at its end, whatever the connection does. `heard` is the monotonic
+    second of the last event that carried something.
+    """
 
     model: str
     parts: list[str] = field(default_factory=list)
     finish_reason: str | None = None
+    finished: bool = False
     done: bool = False
     tokens_in: int | None = None
     tokens_out: int | None = None
+    heard: float = field(default_factory=time.monotonic)
 
-    def take(self, document: object, headers: Mapping[str, str]) -> str:
+    def take(self, event: Event, headers: Mapping[str, str]) -> str:
         """Take in one event, or a whole completion; the text to print. Raises DeclaredFailure."""
-        if not isinstance(document, dict):
-            raise EngineFault("the server sent an event that is no JSON object")
-        if document.get("error"):
-            now = provider_clock(headers, time.time())
-            raise Refusal.in_event(document["error"], headers, now).failure(self.model)
+        if event.data == "[DONE]":
+            self.finished = self.done = True
+            return ""
+        document = _document(event, lambda said: _refusal(said, headers).failure(self.model))
+        if document is None:
+            return ""
+        if not self.finished:
+            self.heard = time.monotonic()
+        said = _error_of(document, event.name)
+        if said is not None:
+            raise _refusal(said, headers).failure(self.model)
         self._count(document.get("usage"))
         choices = document.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict):
-            return ""
-        if isinstance(choice.get("finish_reason"), str):
-            self.finish_reason = choice["finish_reason"]
+        return self._take_choice(choice, event, headers) if isinstance(choice, dict) else ""
+
+    def _take_choice(self, choice: Mapping[str, Any], event: Event, headers: Mapping[str, str]) -> str:
         said = choice.get("delta") or choice.get("message")
-        if not isinstance(said, dict):
-            return ""
-        text = _text(said, "content")
+        words = said if isinstance(said, dict) else choice
+        reason = choice.get("finish_reason")
+        error = choice.get("error") or (words.get("error") if words is said else None)
+        if error or (isinstance(reason, str) and reason.lower() in FAILED_ENDINGS):
+            ending = {"code": reason, "message": f"the server ended the answer with finish_reason {reason}"}
+            raise _refusal(error or ending, headers).failure(self.model)
+        text, thought = _parts(words.get("content") if words is said else words.get("text"))
+        thought = thought or _text(words, "reasoning_content") or _text(words, "reasoning")
+        if isinstance(reason, str) and reason:
+            self.finish_reason = reason
+        ends = bool(self.finish_reason) or (event.name == "document" and "message" in choice)
+        if text or thought or ends != self.finished:
+            self.heard = time.monotonic()
+        self.finished = self.finished or ends
         if text:
             self.parts.append(text)
-        return _text(said, "reasoning_content") or _text(said, "reasoning") or text
+        return thought + text if self.parts else thought
 
     def report(self) -> dict[str, object]:
         """The report of a completion that has come to its end."""
         text = "".join(self.parts)
+        if self.tokens_out == 0 and sentence_cause(text) is not None:
+            # No model wrote this: it is the gateway's or the provider's own sentence in the place of an answer.
+            raise _refusal(text, {}).failure(self.model)
         result: dict[str, object] = {"text": text}
         if self.finish_reason not in {None, "stop"}:
             result["finish_reason"] = self.finish_reason
@@ -106,8 +149,8 @@ class Reply:
 
     def _count(self, usage: object) -> None:
         if isinstance(usage, dict):
-            self.tokens_in = _count(usage.get("prompt_tokens"), self.tokens_in)
-            self.tokens_out = _count(usage.get("completion_tokens"), self.tokens_out)
+            self.tokens_in = _counted(usage.get("prompt_tokens"), self.tokens_in)
+            self.tokens_out = _counted(usage.get("completion_tokens"), self.tokens_out)
 
 
 def messages_of(payload: Mapping[str, object]) -> list[dict[str, str]]:
@@ -144,47 +187,97 @@ def ask(order: Order, key: str, messages: list[dict[str, str]], reply: Reply) ->
     }
     with closing(route.connection) as connection:
         connection.request("POST", route.target, json.dumps(body).encode(), headers)
-        _read(connection.getresponse(), order, reply)
+        # The answer keeps the socket open, but the connection may forget it.
+        line = connection.sock
+        _read(connection.getresponse(), line, order, reply)
 
 
-def _read(answer: http.client.HTTPResponse, order: Order, reply: Reply) -> None:
+def _read(answer: http.client.HTTPResponse, line: socket.socket, order: Order, reply: Reply) -> None:
     headers = {name.lower(): value for name, value in answer.getheaders()}
-    if answer.status != http.client.OK:
+    if not 200 <= answer.status < 300:
         body = answer.read(LARGEST_ERROR).decode("utf-8", "replace")
-        now = provider_clock(headers, time.time())
-        raise Refusal(answer.status, body, headers, now).failure(order.model)
-    kind = answer.headers.get_content_type()
-    if kind == "application/json":
-        _print(reply.take(_parsed(answer.read(_LARGEST_PLAIN_REPLY)), headers))
-        reply.done = True
-    elif kind != "text/event-stream":
-        raise EngineFault(f"the server answered with {kind} instead of a stream of events")
-    for event in _events(answer, order.silence):
-        if event == "[DONE]":
-            reply.done = True
-            break
-        _print(reply.take(_parsed(event), headers))
-    if not reply.done and reply.finish_reason is None:
-        raise EngineFault("the stream ended before the completion did")
-
-
-def _events(answer: http.client.HTTPResponse, silence: float) -> Iterator[str]:
-    """Events as they come. What keeps the line open but says nothing is silence, too."""
+        raise Refusal.answered(answer.status, body, headers, provider_clock(headers, time.time())).failure(order.model)
     stream = EventStream()
-    heard = time.monotonic()
-    while piece := answer.read1(_PIECE):
+    for piece in _pieces(answer, line, order.silence, reply):
         for event in stream.feed(piece):
-            heard = time.monotonic()
-            yield event
-        if time.monotonic() - heard > silence:
-            raise TimeoutError
+            _print(reply.take(event, headers))
+            if reply.done:
+                return
+    for event in stream.rest():
+        _print(reply.take(event, headers))
+    if not reply.finished:
+        kind = answer.headers.get_content_type()
+        raise _unfinished(reply, _refusal(stream.stray, headers), kind)
 
 
-def _parsed(text: str | bytes) -> object:
+def _pieces(answer: http.client.HTTPResponse, line: socket.socket, silence: float, reply: Reply) -> Iterator[bytes]:
+    """Bytes as they come, to the end of the answer or of the patience with it.
+
+    What keeps the line open but says nothing is silence, too. An answer that has said that it is finished may still
+    count its tokens; whatever becomes of the connection then, it is complete.
+    """
+    while True:
+        left = (min(silence, END_SECONDS) if reply.finished else silence) - (time.monotonic() - reply.heard)
+        try:
+            if left <= 0:
+                raise TimeoutError
+            line.settimeout(left)
+            piece = answer.read1(_PIECE)
+        except (OSError, http.client.HTTPException):
+            if reply.finished:
+                return
+            raise
+        if not piece:
+            return
+        yield piece
+
+
+def _unfinished(reply: Reply, stray: Refusal, kind: str) -> DeclaredFailure:
+    """What an answer means that came to no end: a refusal in bare words, another kind of document, or a cut."""
+    if stray.known_cause is not None:
+        return stray.failure(reply.model)
+    if reply.parts or not stray.body:
+        return EngineFault("the stream ended before the completion did")
+    if kind.endswith("json"):
+        return EngineFault(f"the server sent {kind} that is not JSON")
+    return EngineFault(f"the server answered with {kind} instead of a stream of events")
+
+
+def _refusal(said: object, headers: Mapping[str, str]) -> Refusal:
+    return Refusal.told(said, headers, provider_clock(headers, time.time()))
+
+
+def _document(event: Event, failure: Callable[[str], DeclaredFailure]) -> dict[str, Any] | None:
+    """The object an event holds, None for an empty event; raises DeclaredFailure for anything else."""
+    if not event.data.strip():
+        return None
     try:
-        return json.loads(text)
+        found = json.loads(event.data)
     except (ValueError, RecursionError):
+        if event.name == "error" or sentence_cause(event.data) is not None:
+            raise failure(event.data) from None
         raise EngineFault("the server sent an event that is not JSON") from None
+    if isinstance(found, list) and found and isinstance(found[0], dict):
+        found = found[0]
+    if isinstance(found, str) and event.name == "error":
+        raise failure(found)
+    if not isinstance(found, dict):
+        raise EngineFault("the server sent an event that is no JSON object")
+    return found
+
+
+def _error_of(document: Mapping[str, Any], name: str) -> object:
+    """The error that an event is, None if it is none: some servers answer 200 and then put it in here."""
+    if document.get("error") or name == "error" or "error" in (document.get("object"), document.get("type")):
+        return document
+    if document.get("choices"):
+        return None
+    base = document.get("base_resp")
+    if isinstance(base, dict) and base.get("status_code"):
+        return document
+    tells = document.get("message") and document.get("code")
+    told = any(document.get(key) for key in ("errors", "detail", "error_code", "error_msg"))
+    return document if tells or told else None
 
 
 def _print(text: str) -> None:
@@ -198,8 +291,27 @@ def _text(said: Mapping[str, object], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _count(value: object, before: int | None) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else before
+def _parts(content: object) -> tuple[str, str]:
+    """Text and thoughts of a content, which is a text or a list of parts."""
+    if isinstance(content, str):
+        return content, ""
+    text, thought = "", ""
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            text += part
+        elif isinstance(part, dict) and "thinking" in part:
+            thought += "".join(_parts(part["thinking"]))
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            thinks = part.get("type") in {"thinking", "reasoning"}
+            thought, text = (thought + part["text"], text) if thinks else (thought, text + part["text"])
+    return text, thought
+
+
+def _counted(value: object, before: int | None) -> int | None:
+    """A count as some servers write it, 12 or 1.2e1; the one before for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2**53:
+        return before
+    return int(value) if value == int(value) else before
 
 
 def _fitting(text: str) -> str:

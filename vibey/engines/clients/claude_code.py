@@ -9,7 +9,7 @@ from vibey.engines.clients.client import ClientEngine
 from vibey.engines.clients.descriptor import Client, Launch, Setup
 from vibey.engines.clients.health import by_status
 from vibey.engines.clients.rules import ABSENT, BY_STATUS, Event, Rule, Table, lookup
-from vibey.engines.clients.signs import CREDITS, LOGIN, MISCONFIGURED, TROUBLE, WINDOW, WORK
+from vibey.engines.clients.signs import CREDITS, LOGIN, MISCONFIGURED, TROUBLE, WINDOW, WORK, sentence, worded
 from vibey.engines.clients.transcript import Transcript, hear_messages
 
 _LONG_LIVED = "sk-ant-oat"
@@ -18,12 +18,13 @@ _RETRY = {"type": "system", "subtype": "api_retry"}
 _APOLOGY = {"type": "assistant", "message.model": "<synthetic>"}
 _FAILED = {"type": "result", "is_error": True}
 _APOLOGIES = "message.content.0.text"
+_ERROR = r"API Error(?: \([^)]*\))?"
 
 
 def _known(error: str, means: Any) -> tuple[Rule, Rule]:  # noqa: ANN401  (a sign, or BY_STATUS)
     return (
         Rule({**_RETRY, "error": error}, means, says="error"),
-        Rule({**_APOLOGY, "error": error}, means, says=_APOLOGIES),
+        Rule({**_APOLOGY, "error": error}, means, says=_APOLOGIES, judged=worded),
     )
 
 
@@ -45,11 +46,6 @@ TABLE = Table(
         *_known("oauth_org_not_allowed", LOGIN),
         *_known("model_not_found", MISCONFIGURED),
         *_known("invalid_request", WORK),
-        Rule(
-            {**_FAILED, "api_error_status": 400, "result": re.compile(r"Credit balance is too low.*")},
-            CREDITS,
-            "result",
-        ),
         Rule(_RETRY, BY_STATUS, says="error", status="error_status"),
         Rule({**_RETRY, "error": re.compile(r"(?P<says>.*)")}, TROUBLE, says="error"),
         Rule(
@@ -58,9 +54,15 @@ TABLE = Table(
             "result",
             "api_error_status",
         ),
-        Rule({**_APOLOGY, "error": lambda value: isinstance(value, str)}, TROUBLE, says=_APOLOGIES),
-        Rule({**_FAILED, "result": re.compile(r"API Error: .*", re.DOTALL)}, TROUBLE, says="result"),
-        Rule({**_FAILED, "result": lambda value: isinstance(value, str)}, WORK, says="result"),
+        Rule({**_APOLOGY, "error": lambda value: isinstance(value, str)}, TROUBLE, says=_APOLOGIES, judged=worded),
+        Rule(
+            {**_FAILED, "result": re.compile(rf"{_ERROR}: (?P<status>\d{{3}})\b ?(?P<says>.*)", re.DOTALL)},
+            BY_STATUS,
+            "says",
+            "status",
+        ),
+        Rule({**_FAILED, "result": re.compile(rf"{_ERROR}: .*", re.DOTALL)}, TROUBLE, says="result", judged=worded),
+        Rule({**_FAILED, "result": lambda value: isinstance(value, str)}, WORK, says="result", judged=sentence),
         Rule(_FAILED, WORK, says="subtype"),
         Rule({"line": re.compile(r"error: (?:unknown option|option) .*")}, MISCONFIGURED, says="line"),
     )

@@ -8,8 +8,8 @@ import re
 from vibey.engines.clients.client import ClientEngine
 from vibey.engines.clients.descriptor import Client, Launch, Setup
 from vibey.engines.clients.health import by_status
-from vibey.engines.clients.rules import BY_STATUS, Event, Rule, Table, lookup, text_of
-from vibey.engines.clients.signs import CREDITS, LOGIN, MISCONFIGURED, TROUBLE, WINDOW, WORK, Sign
+from vibey.engines.clients.rules import BY_STATUS, NOTHING, Event, Rule, Table, lookup, text_of
+from vibey.engines.clients.signs import MISCONFIGURED, TROUBLE, WORK, worded
 from vibey.engines.clients.transcript import Transcript, count
 
 _KEY = "CODEX_API_KEY"
@@ -18,34 +18,30 @@ _WORK_ITEMS = frozenset(
 )
 
 
-def _worded(pattern: str, means: Sign | None, status: str = "") -> tuple[Rule, ...]:
-    """A message, on the way or at the end, that is these words in full."""
+def _by_status(pattern: str) -> tuple[Rule, ...]:
+    """A message, on the way or at the end, that is these words in full and names a status."""
     again = re.compile(rf"Reconnecting\.\.\. \d+/\d+ \((?P<says>{pattern})\)", re.DOTALL)
     words = re.compile(rf"(?P<says>{pattern})", re.DOTALL)
     return (
-        Rule({"type": "error", "message": again}, means, "says", status),
-        Rule({"type": "error", "message": words}, means, "says", status),
-        Rule({"type": "turn.failed", "error.message": words}, means, "says", status),
+        Rule({"type": "error", "message": again}, BY_STATUS, "says", "status"),
+        Rule({"type": "error", "message": words}, BY_STATUS, "says", "status"),
+        Rule({"type": "turn.failed", "error.message": words}, BY_STATUS, "says", "status"),
     )
 
 
+_AGAIN = re.compile(r"Reconnecting\.\.\. \d+/\d+ ?\(?(?P<says>.*?)\)?", re.DOTALL)
+_CUT = re.compile(r"stream disconnected before completion.*", re.DOTALL)
+
 TABLE = Table(
     rules=(
-        *_worded(r"You['\u2019]ve hit your usage limit.*", WINDOW),
-        *_worded(r"Quota exceeded\. Check your plan and billing details\.", CREDITS),
-        *_worded(r"(?:You['\u2019]re|Your workspace is) out of credits.*", CREDITS),
-        *_worded(r"exceeded retry limit, last status: (?P<status>\d{3}) .*", BY_STATUS, "status"),
-        *_worded(r"unexpected status (?P<status>\d{3}) .*", BY_STATUS, "status"),
-        *_worded(
-            r"Your (?:access|refresh) token .*|Not logged in.*|.*[Pp]lease (?:log out and )?(?:sign|log) in again.*",
-            LOGIN,
-        ),
-        *_worded(r"The (?:requested )?model .* (?:does not exist|not found|is not supported).*", MISCONFIGURED),
-        *_worded(r"Codex ran out of room in the model's context window\..*", WORK),
-        *_worded(r"stream disconnected before completion.*|Selected model is at capacity.*", TROUBLE),
-        *_worded(r"We['\u2019]re currently experiencing high demand.*", TROUBLE),
-        Rule({"type": "error", "message": re.compile(r"Reconnecting\.\.\. \d+/\d+ .*", re.DOTALL)}, TROUBLE, "message"),
-        Rule({"type": "turn.failed"}, WORK, says="error.message"),
+        *_by_status(r"exceeded retry limit, last status: (?P<status>\d{3}) .*"),
+        *_by_status(r"unexpected status (?P<status>\d{3}) .*"),
+        Rule({"type": "error", "message": _AGAIN}, TROUBLE, "says", judged=worded),
+        Rule({"type": "error", "message": _CUT}, TROUBLE, "message", judged=worded),
+        # Other errors may be warnings: only what the table of causes has is a sign.
+        Rule({"type": "error", "message": re.compile(r".*", re.DOTALL)}, NOTHING, "message", judged=worded),
+        Rule({"type": "turn.failed", "error.message": _CUT}, TROUBLE, "error.message", judged=worded),
+        Rule({"type": "turn.failed"}, WORK, says="error.message", judged=worded),
         Rule(
             {"line": re.compile(r"error: (?:unexpected argument|invalid value|the argument) .*")}, MISCONFIGURED, "line"
         ),

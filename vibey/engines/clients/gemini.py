@@ -9,7 +9,7 @@ from vibey.engines.clients.client import ClientEngine
 from vibey.engines.clients.descriptor import Client, Launch, Setup
 from vibey.engines.clients.health import by_files
 from vibey.engines.clients.rules import BY_STATUS, Event, Rule, Table, text_of
-from vibey.engines.clients.signs import MISCONFIGURED, TROUBLE, WINDOW, WORK
+from vibey.engines.clients.signs import MISCONFIGURED, TROUBLE, WINDOW, WORK, sentence, worded
 from vibey.engines.clients.transcript import Transcript, count
 
 _FAILED = {"type": "result", "status": "error"}
@@ -37,12 +37,11 @@ TABLE = Table(
             "status",
         ),
         Rule(_said(r'\[API Error: (?P<says>\{"error":\{"code":(?P<status>\d{3}),.*\})\]'), BY_STATUS, "says", "status"),
-        Rule(_said(r"\[API Error: .*(?:exhausted|quota|rate limit).*\].*"), WINDOW, "error.message"),
-        Rule(_said(r"\[API Error: models/\S+ is not found.*\]"), MISCONFIGURED, "error.message"),
-        Rule(_said(r"\[API Error: .*"), TROUBLE, "error.message"),
-        Rule(_said(r".*"), WORK, "error.message"),
+        Rule(_said(r"\[API Error: .*(?:exhausted|quota|rate limit).*\].*"), WINDOW, "error.message", judged=worded),
+        Rule(_said(r"\[API Error: .*"), TROUBLE, "error.message", judged=worded),
+        Rule(_said(r".*"), WORK, "error.message", judged=sentence),
         Rule({"type": "error", "message": re.compile(r"Maximum session turns.*")}, WORK, "message"),
-        Rule({"type": "error", "severity": "error"}, TROUBLE, "message"),
+        Rule({"type": "error", "severity": "error"}, TROUBLE, "message", judged=worded),
         Rule(_line(r'(?:"message": ")?Invalid auth method selected\.(?:",)?'), MISCONFIGURED, "line"),
         Rule(_line(r"Please set an Auth method in your .*"), MISCONFIGURED, "line"),
         Rule(_line(r"Unknown arguments?: .*"), MISCONFIGURED, "line"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.engines.clients.client import ClientEngine
 from vibey.engines.clients.descriptor import Client, Launch, Login, Setup
 from vibey.engines.clients.rules import BY_STATUS, Event, Rule, Table, lookup, text_of
-from vibey.engines.clients.signs import LOGIN, MISCONFIGURED, TROUBLE, WORK
+from vibey.engines.clients.signs import LOGIN, MISCONFIGURED, TROUBLE, WORK, worded
 from vibey.engines.clients.tap import SCRIPT
 from vibey.engines.clients.transcript import Transcript, count
 
@@ -38,7 +38,7 @@ TABLE = Table(
             body="error.data.responseBody",
             headers="error.data.responseHeaders",
         ),
-        Rule(_named("APIError"), TROUBLE, says=_SAYS),
+        Rule(_named("APIError"), TROUBLE, says=_SAYS, judged=worded),
         Rule(_named("ProviderAuthError"), LOGIN, says=_SAYS),
         Rule(_named("ContextOverflowError"), WORK, says=_SAYS),
         Rule(_named("MessageOutputLengthError"), WORK, says="error.name"),
@@ -51,7 +51,7 @@ TABLE = Table(
             MISCONFIGURED,
             says=_SAYS,
         ),
-        Rule({"type": "error"}, TROUBLE, says=_SAYS),
+        Rule({"type": "error"}, TROUBLE, says=_SAYS, judged=worded),
         # A stream that broke off: it asks again at once, and would for ever.
         Rule({"type": "step_finish", "part.reason": "unknown", "part.tokens.output": 0}, TROUBLE, says="part.reason"),
         Rule({"line": re.compile(r"opencode run \[message\.\.\]")}, MISCONFIGURED, says="line"),

@@ -8,7 +8,7 @@ from vibey.engines.clients.client import ClientEngine
 from vibey.engines.clients.descriptor import Client, Launch, Setup
 from vibey.engines.clients.health import by_files
 from vibey.engines.clients.rules import BY_STATUS, Rule, Table
-from vibey.engines.clients.signs import MISCONFIGURED, TROUBLE, WINDOW, WORK
+from vibey.engines.clients.signs import MISCONFIGURED, TROUBLE, WORK, sentence, worded
 from vibey.engines.clients.transcript import hear_messages
 
 # It puts an error in place of the model's words; the model has then spent no token on that message.
@@ -29,11 +29,10 @@ def _failed(pattern: str) -> dict[str, object]:
 TABLE = Table(
     rules=(
         Rule(_apology(r"\[API Error: (?P<status>\d{3}) (?P<says>.*)\]"), BY_STATUS, "says", "status"),
-        Rule(_apology(r"\[API Error: (?P<says>Rate limit.*)\]"), WINDOW, "says"),
-        Rule(_apology(r".*\[API Error: (?P<says>.*)\]"), TROUBLE, "says"),
+        Rule(_apology(r".*\[API Error: (?P<says>.*)\]"), TROUBLE, "says", judged=worded),
         Rule(_failed(r"(?:\[API Error: )?(?P<status>\d{3}) (?P<says>.*?)\]?"), BY_STATUS, "says", "status"),
-        Rule(_failed(r"\[API Error: (?P<says>.*)\]"), TROUBLE, "says"),
-        Rule(_FAILED, WORK, _SAID),
+        Rule(_failed(r"\[API Error: (?P<says>.*)\]"), TROUBLE, "says", judged=worded),
+        Rule(_FAILED, WORK, _SAID, judged=sentence),
         Rule({"line": re.compile(r"Unknown arguments?: .*")}, MISCONFIGURED, "line"),
         Rule(
             {"line": re.compile(r"(?:No auth type is selected|Please set an Auth method|Missing API key).*")},

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_line
+from vibey.engines.clients.signs import sentence
 from vibey.engines.clients.transcript import Hearing, Transcript
 from vibey.engines.contract import Exit, Progress
 from vibey.engines.exits import failure_of_exit
@@ -155,16 +156,28 @@ class Reading:
             return failure_of_exit(ending, program)
         if self._last_sign is not None:
             return self._last_sign.failure()
-        if ending.code == 0:
+        well = ending.code == 0 and self.transcript.ended
+        return self._refused_in_words(ended_well=well) or self._failure_of_code(ending, ending.code, program)
+
+    def _failure_of_code(self, ending: Exit, code: int, program: str) -> Failure | None:
+        if code == 0:
             silent = Failure(FailureClass.ENGINE, f"{program} ended without a result")
             return None if self.transcript.ended else silent
-        sign = self._table.exits.get(ending.code)
+        sign = self._table.exits.get(code)
         if sign is not None:
-            return sign.saying(f"exit {ending.code}: {self._last_line}").failure()
+            return sign.saying(f"exit {code}: {self._last_line}").failure()
         # The client's own codes are not ours, and one that ends without a reason has crashed.
-        plain = replace(ending, code=1) if ending.code in _VIBEYS_OWN else ending
+        plain = replace(ending, code=1) if code in _VIBEYS_OWN else ending
         failure = failure_of_exit(plain, program, self._last_line)
         return None if failure is None else replace(failure, failure_class=FailureClass.ENGINE, capacity_kind=None)
+
+    def _refused_in_words(self, *, ended_well: bool) -> Failure | None:
+        """The refusal that stands in the place of an answer no model has given, or that is all a client has to say."""
+        told = self.transcript
+        sign = sentence(told.answer or "") if told.spent_nothing else None
+        if sign is None and not ended_well and told.alive == 0:
+            sign = sentence(self._last_line)
+        return None if sign is None else sign.failure()
 
 
 def _better(refusal: Sign, sign: Sign) -> Sign:

@@ -8,26 +8,19 @@ itself or its provider fills: what a model says is in other fields, so a job may
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Any
 
-from vibey.engines.clients.signs import Sign, answered
-from vibey.engines.resets import reset_seconds
+from vibey.domain.outcome import FailureClass
+from vibey.engines.clients.signs import Sign, answered, reset_of
 
 Event = Mapping[str, Any]
 Matcher = object
 """A value that must be equal, a pattern that must match a whole text, a set to be in, or a function that says yes."""
 ABSENT = object()
 BY_STATUS = None
-_CLOCK = re.compile(
-    r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th)?,? (\d{4}),? )?(\d{1,2}):(\d{2}) ?([AP]M)", re.IGNORECASE
-)
-_PARTS = re.compile(r"(?:try again|resets?) in ((?:\d+ (?:day|hour|minute|second)s?(?:,? (?:and )?)?)+)", re.IGNORECASE)
-_PART = re.compile(r"(\d+) (day|hour|minute|second)")
-_SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+NOTHING = Sign(FailureClass.ENGINE, detail="no sign")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +29,8 @@ class Rule:
 
     `means` is a sign, or BY_STATUS: then `status` leads to the HTTP status. `status`, `says`, `body`, `headers` and
     `resets` are each a group of a pattern in `form`, or a path; `says` is for people, `body` is the provider's own
-    answer (default: what `says` leads to), `resets` is Unix seconds.
+    answer (default: what `says` leads to), `resets` is Unix seconds. `judged` finds what `says` leads to in the table
+    of causes (`signs.worded`, `signs.sentence`); `means` is for words that are not there, NOTHING for no sign at all.
     """
 
     form: Mapping[str, Matcher]
@@ -46,6 +40,7 @@ class Rule:
     body: str = ""
     headers: str = ""
     resets: str = ""
+    judged: Callable[[str], Sign | None] | None = None
 
     def sign(self, event: Event) -> Sign | None:
         """The sign this event is; None if it has another form."""
@@ -59,11 +54,14 @@ class Rule:
         said = text_of(at(self.says)) if self.says else ""
         if self.means is BY_STATUS:
             return self._by_status(at, said)
+        found = self.judged(said) if self.judged is not None and said else None
+        if found is not None or self.means is NOTHING:
+            return found
         moment = at(self.resets) if self.resets else None
         sign = self.means.saying(said)
-        if isinstance(moment, int | float) and not isinstance(moment, bool) and 0 < moment < 1e11:
-            return replace(sign, resets_at=float(moment))
-        return replace(sign, resets_in=spoken_reset(said)) if sign.kind is not None and said else sign
+        if isinstance(moment, int | float) and not isinstance(moment, bool) and 0 < moment < 1e14:
+            return replace(sign, resets_at=moment / 1000 if moment >= 1e11 else float(moment))
+        return replace(sign, resets_in=reset_of(sign, said))
 
     def _by_status(self, at: Callable[[str], Any], said: str) -> Sign | None:
         status = _whole(at(self.status))
@@ -73,8 +71,8 @@ class Rule:
         told = {str(name): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
         body = text_of(at(self.body)) if self.body else ""
         sign = answered(status, body or said, told)
-        if sign.resets_in is None and sign.kind is not None:
-            sign = replace(sign, resets_in=spoken_reset(said))
+        if sign.resets_in is None:
+            sign = replace(sign, resets_in=reset_of(sign, said))
         return sign.saying(f"HTTP {status}: {said}") if said else sign
 
     def _groups(self, event: Event) -> dict[str, str] | None:
@@ -114,34 +112,6 @@ def lookup(event: object, path: str) -> Any:  # noqa: ANN401  (a part of any JSO
 def text_of(value: object) -> str:
     """A text as it is, anything else as none."""
     return value if isinstance(value, str) else ""
-
-
-def spoken_reset(said: str, now: float | None = None) -> float | None:
-    """Seconds until the moment these words name: "in 3 days 2 hours", "at 5:23 PM" (this machine's time), "in 3s"."""
-    clock = time.time() if now is None else now
-    parts = _PARTS.search(said)
-    if parts:
-        return float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(parts[1].lower())))
-    moment = _CLOCK.search(said)
-    if moment:
-        return _until(moment, clock)
-    return reset_seconds({}, said, clock)
-
-
-def _until(spoken: re.Match[str], clock: float) -> float | None:
-    month, day, year, hour, minute, half = spoken.groups()
-    now = datetime.fromtimestamp(clock).astimezone()
-    try:
-        hours = datetime.strptime(f"{hour}:{minute} {half.upper()}", "%I:%M %p")  # noqa: DTZ007  (a time of day only)
-        if month is None:
-            moment = now.replace(hour=hours.hour, minute=hours.minute, second=0, microsecond=0)
-            moment += timedelta(days=1) if moment <= now else timedelta()
-        else:
-            spelled = f"{month.title()} {day} {year} {hours.hour}:{hours.minute}"
-            moment = datetime.strptime(spelled, "%b %d %Y %H:%M").astimezone()
-    except ValueError:
-        return None
-    return max(0.0, moment.timestamp() - clock)
 
 
 def _matched(matcher: Matcher, value: object) -> dict[str, str] | None:

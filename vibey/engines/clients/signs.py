@@ -1,37 +1,27 @@
 """Signs: what a client, or its provider, shows of a refusal, and what it means for the run.
 
-| what is shown | meaning | the run |
-|---|---|---|
-| 429, a spent window | CAPACITY window, with the reset it names | ends at once |
-| no credits, 402 | CAPACITY credits | ends at once |
-| 401, 403 | CAPACITY login | ends at once |
-| a server that is loading or has no slot free | CAPACITY busy | ends at once |
-| 404, a model nobody knows, settings the client refuses | MISCONFIGURED | ends at once |
-| 408, any 5xx, an overloaded provider, a broken connection | ENGINE | goes on for some tries (`reading`) |
-| any other 4xx, such as a prompt too long; the client's own word | WORK | goes on: the client may find a way |
+| cause (`vibey.engines.causes`) | the run |
+|---|---|
+| CAPACITY window, credits, login; a server that is loading or has no slot free | ends at once |
+| MISCONFIGURED: a model nobody knows, settings that the client refuses | ends at once |
+| ENGINE, and a provider that is overloaded | goes on for some tries (`reading`) |
+| WORK, such as a prompt too long | goes on: the client may find a way |
 """
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, one_line
-from vibey.engines.refusal import Refusal, message_of
+from vibey.engines.causes import Cause, sentence_cause
+from vibey.engines.refusal import CLOCKED, Refusal
 from vibey.engines.resets import provider_clock, reset_seconds
 from vibey.engines.results import LONGEST_RESET_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_NO_SLOT = re.compile(
-    r"loading model|no slots? available|slots? (?:is|are) (?:busy|full)|server (?:is )?busy"
-    r"|(?:maximum|too many) (?:pending|concurrent)"
-)
-_CLOCKED = (CapacityKind.WINDOW, CapacityKind.BUSY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +62,44 @@ def answered(status: int, body: str, headers: Mapping[str, str] | None = None, n
     """What a provider's answer of this status means; `now` is our Unix second, default: this one."""
     named = {name.lower(): value for name, value in (headers or {}).items()}
     clock = provider_clock(named, time.time() if now is None else now)
-    declared = Refusal(status, body, named, clock).failure("")
-    sign = _of_class(status, body.lower(), declared.failure_class, declared.kind)
-    if sign.kind in _CLOCKED:
-        sign = replace(sign, resets_in=reset_seconds(named, body, clock))
-    return sign.saying(f"HTTP {status}: {message_of(body) or 'no reason given'}")
+    return _of_refusal(Refusal.answered(status, body, named, clock))
 
 
-def _of_class(status: int, text: str, failure_class: FailureClass, kind: CapacityKind | None) -> Sign:
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or kind is CapacityKind.BUSY:
+def worded(text: str, now: float | None = None) -> Sign | None:
+    """What words of a provider, or of a client on its provider's behalf, mean; None if they say nothing known."""
+    refusal = Refusal.told(text, {}, time.time() if now is None else now)
+    return None if refusal.known_cause is None else _of_refusal(refusal)
+
+
+def sentence(text: str, now: float | None = None) -> Sign | None:
+    """What a text that is a refusal as a whole means; None for any other text, whatever it speaks of."""
+    cause = sentence_cause(text)
+    if cause is None:
+        return None
+    sign = _of_cause(cause)
+    return replace(sign, resets_in=reset_of(sign, text, now)).saying(text)
+
+
+def reset_of(sign: Sign, said: str, now: float | None = None) -> float | None:
+    """Seconds until the reset that words name, for a sign that has one; None if they name none."""
+    if sign.kind not in CLOCKED or not said:
+        return None
+    return reset_seconds({}, said, time.time() if now is None else now)
+
+
+def _of_refusal(refusal: Refusal) -> Sign:
+    sign = _of_cause(refusal.cause)
+    if sign.kind in CLOCKED:
+        sign = replace(sign, resets_in=refusal.resets_in)
+    return sign.saying(refusal.detail)
+
+
+def _of_cause(cause: Cause) -> Sign:
+    if cause.kind is CapacityKind.BUSY:
         # To be full is a word of a server with slots; a provider that is overloaded is broken for now.
-        return BUSY if _NO_SLOT.search(text) else TROUBLE
-    if kind is not None:
-        return Sign(FailureClass.CAPACITY, kind)
-    if failure_class is FailureClass.MISCONFIGURED:
+        return BUSY if cause.slots else TROUBLE
+    if cause.kind is not None:
+        return Sign(FailureClass.CAPACITY, cause.kind)
+    if cause.failure_class is FailureClass.MISCONFIGURED:
         return MISCONFIGURED
-    return TROUBLE if failure_class is FailureClass.ENGINE else WORK
+    return TROUBLE if cause.failure_class is FailureClass.ENGINE else WORK

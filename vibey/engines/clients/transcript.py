@@ -31,6 +31,11 @@ class Transcript:
     near_quota_until: float | None = None
     spent: dict[str, tuple[int, int]] = field(default_factory=dict)
 
+    @property
+    def spent_nothing(self) -> bool:
+        """Whether, by all the client has told, no model has answered."""
+        return not self.tokens_out and not (self.tokens_out is None and self.tokens_in) and not self.cost_usd
+
     def serves(self, said: str = "") -> None:
         """Take note of a sign of life, in words or not."""
         self.alive += 1
@@ -86,8 +91,8 @@ def hear_messages(event: Event, so_far: Transcript) -> None:
         so_far.serves()
     elif kind == "result":
         so_far.ended = True
-        if isinstance(event.get("result"), str):
-            so_far.answer = event["result"]
+        # An empty result beside words of the model has lost them; they are the answer.
+        so_far.answer = text_of(event.get("result")) or so_far.answer or ""
         so_far.cost(event.get("total_cost_usd"))
         so_far.total(
             count(event, "usage.input_tokens", "usage.cache_read_input_tokens", "usage.cache_creation_input_tokens"),
@@ -104,8 +109,10 @@ def _hear_message(event: Event, so_far: Transcript) -> None:
     )
     tokens_out = count(message, "usage.output_tokens")
     so_far.spend(text_of(lookup(message, "id")), tokens_in, tokens_out)
+    said = words(content)
+    so_far.answer = said or so_far.answer
     if tokens_in or tokens_out or names:
-        so_far.serves(words(content) or " ".join(names))
+        so_far.serves(said or " ".join(names))
 
 
 def _later(before: int | None, now: int | None) -> int | None:
