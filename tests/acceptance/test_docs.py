@@ -66,7 +66,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("page", list(to_follow()))
 def test_commands_do_what_the_page_says(page: Path, folder: Path, tmp_path: Path) -> None:
     """From top to bottom, in a fresh folder; what is then under `data_dir` is on the page about files."""
-    follow(page.read_text(encoding="utf-8"), folder, environment(tmp_path))
+    follow(page.read_text(encoding="utf-8"), folder, environment(tmp_path), strict=name_of(page) not in SLOW)
     for data in tmp_path.rglob(".vibey"):
         there = {each.name for each in data.iterdir()}
         assert there <= set(FILES)
@@ -90,6 +90,9 @@ def test_a_page_that_lies_is_caught(tmp_path: Path) -> None:
         follow("```sh\necho one\n```\n\n```\ntwo\n```", tmp_path, environ)
     with pytest.raises(AssertionError, match="line 5: exit 3"):
         follow("```sh\ntrue\n```\n\n```sh\nexit 3\n```", tmp_path, environ)
+    with pytest.raises(AssertionError, match="line 1: lines left out"):
+        follow("```console\n$ printf '1\\n2\\n3\\n'\n1\n3\n```", tmp_path, environ, strict=True)
+    follow("```console\n$ printf '1\\n2\\n3\\n'\n1\n…\n3\n```", tmp_path, environ, strict=True)
     assert first_missing("b\na", "a\nb") == "a"
     assert first_missing("a … c", "a bc d") == "a … c"
 

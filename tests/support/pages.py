@@ -5,8 +5,8 @@
 - A block of `console` has commands after `$` and, below each, what it prints.
 - `<!-- not run: REASON -->` above a block of commands excuses it; `<!-- run by: TEST -->` names the test that runs it.
 
-Shown output is compared line by line and in order. A page may leave lines out; `…` in it stands for anything, and any
-number for any other.
+Shown output is compared line by line and in order. A line of `…` stands for lines that are left out, `…` within a line
+for anything, and any number for any other.
 """
 
 from __future__ import annotations
@@ -84,8 +84,11 @@ def _typed(line: int, body: str) -> Iterator[Step]:
         yield Step(line, text=command + "\n", shown=shown)
 
 
-def follow(page: str, folder: Path, environ: Mapping[str, str]) -> None:
-    """Do all a page says, in one shell; AssertionError names the line where something else happens."""
+def follow(page: str, folder: Path, environ: Mapping[str, str], *, strict: bool = False) -> None:
+    """Do all a page says, in one shell; AssertionError names the line where something else happens.
+
+    With `strict` also where lines are left out of what a command printed, and no line of `…` says so.
+    """
     todo = [step for step in steps(page) if isinstance(step, Step)]
     script = ["set -eu"]
     for number, step in enumerate(todo):
@@ -105,12 +108,26 @@ def follow(page: str, folder: Path, environ: Mapping[str, str]) -> None:
     for number, step in enumerate(todo[: len(said)]):
         missing = first_missing(step.shown, said[str(number)])
         assert missing is None, f"line {step.line}: {missing!r} is not what it printed:\n{said[str(number)]}"
+        if strict:
+            assert is_marked(step.shown, said[str(number)]), f"line {step.line}: lines left out:\n{said[str(number)]}"
     reached = todo[len(said) - 1]
     assert done.returncode == 0, f"line {reached.line}: exit {done.returncode}:\n{said[str(len(said) - 1)]}"
 
 
 def _written(step: Step) -> str:
     return f"mkdir -p \"$(dirname '{step.file}')\"\ncat > '{step.file}' <<'END OF FILE'\n{step.text}END OF FILE"
+
+
+def is_marked(shown: str, said: str) -> bool:
+    """Whether every line that was printed is shown, or stood for by a line of `…`; empty lines do not count."""
+    lines = [line for line in shown.splitlines() if line.strip()]
+    pattern = "".join(r"(?:[^\n]*\n)*" if line.strip() == "…" else f"{_pattern(line)}\n" for line in lines)
+    printed = "".join(f"{_plain(line)}\n" for line in said.splitlines() if line.strip())
+    return not lines or re.fullmatch(pattern, printed) is not None
+
+
+def _pattern(line: str) -> str:
+    return r"[^\n]*".join(re.escape(_plain(part)) for part in line.split("…"))
 
 
 def first_missing(shown: str, said: str) -> str | None:
