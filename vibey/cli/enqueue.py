@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from vibey.cli import output, session, waiting
 from vibey.cli.command import Command, json_option, seconds
+from vibey.domain.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from vibey.services.batch import Batch
     from vibey.services.enqueue import Order
     from vibey.services.installation import Installation
+    from vibey.settings import Settings
 
 LARGE_BYTES = 1_000_000
 # More than any payload has, with room for the blanks of a JSON text that is laid out for people.
@@ -132,6 +136,7 @@ def _one(installation: Installation, order: Order, *, as_json: bool, wait: bool)
     from vibey.services.enqueue import place
     from vibey.services.explain import spent_cap
 
+    _require_repository(installation.settings, order)
     placed = place(installation, [order])[0]
     if not as_json:
         click.echo(f"job {placed.job_id}" + ("" if placed.created else " (known by its key already)"))
@@ -145,6 +150,24 @@ def _one(installation: Installation, order: Order, *, as_json: bool, wait: bool)
     if as_json:
         output.print_json(answer)
     return code
+
+
+def _require_repository(settings: Settings, order: Order) -> None:
+    """Refuse a repository named below the roots when no root of this machine's file has it: most likely a misprint.
+
+    The router compares names only, because a repository may lie on another machine. A run that does not find it would
+    fail in every attempt, and each attempt on a paid engine takes a unit of the cap.
+    """
+    name = order.repo or (order.payload.get("repo") if isinstance(order.payload, Mapping) else None)
+    roots = {root for engine in settings.engine.values() for root in engine.workspace_roots}
+    if order.anyway or not isinstance(name, str) or not name or Path(name).is_absolute() or ".." in Path(name).parts:
+        return
+    if roots and all(root.is_dir() for root in roots) and not any((root / name).is_dir() for root in roots):
+        places = ", ".join(sorted(map(str, roots)))
+        raise Refused(
+            f"there is no repository {name!r} under the workspace_roots of this machine ({places})",
+            "correct the name, or add --anyway for one that lies on another machine",
+        )
 
 
 def _many(installation: Installation, file: IO[bytes], defaults: dict[str, Any], *, as_json: bool, wait: bool) -> int:

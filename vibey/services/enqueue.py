@@ -26,10 +26,9 @@ from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, NothingApplied, Refused, UnknownName, Unservable
 from vibey.domain.requirement import Requirement
 from vibey.domain.titles import check_labels, check_title, shortened_title, title_source
-from vibey.domain.workspace import REPOSITORY
 from vibey.engines.stream import masking
 from vibey.services.confidence import secrets_of
-from vibey.services.requirements import Candidates, LocalRepositories
+from vibey.services.requirements import Candidates
 from vibey.store import callers, jobs, projects
 
 if TYPE_CHECKING:
@@ -330,7 +329,6 @@ class _Checked:
 
     projects: Mapping[str, projects.Project]
     candidates: Candidates
-    repositories: LocalRepositories
     connection: Connection
     pools: frozenset[str]
     max_attempts: int
@@ -345,7 +343,6 @@ class _Checked:
         return cls(
             {name: projects.named(connection, name) for name in names},
             candidates,
-            LocalRepositories.of(installation.file),
             connection,
             frozenset({"main", *candidates.pools}),
             installation.under(connection, candidates.generation).settings.engines.max_attempts,
@@ -360,7 +357,6 @@ class _Checked:
         call = task_call_of(said)
         if not order.anyway:
             self._require_known(order, call)
-            self.repositories.require(said.get(REPOSITORY))
         asked = Effort.named(order.effort)
         requirement = Requirement(
             pool=order.pool,

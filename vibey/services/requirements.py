@@ -11,24 +11,20 @@ again whenever the configuration changes (`refresh_workspace_sets`).
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.assessment import Exclusion, misfit
 from vibey.domain.call import ROUTED_ONLY
-from vibey.domain.errors import Refused, Unservable
+from vibey.domain.errors import Unservable
 from vibey.domain.workspace import REPOSITORY, Roots, engines_for
 from vibey.services.pools import Trees
 from vibey.store import fleet, jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from vibey.domain.requirement import Requirement
-    from vibey.settings import Settings
     from vibey.store.database import Connection
     from vibey.store.statement import Row
 
@@ -125,41 +121,6 @@ class Candidates:
                 yield name, None
         for name in sorted(requirement.pinned - self.capabilities.keys()):
             yield name, "not configured"
-
-
-@dataclass(slots=True)
-class LocalRepositories:
-    """The repositories under the `workspace_roots` of this process's file, where this machine has all those folders.
-
-    The router compares only names, because a repository may lie on another machine. A run that does not find its
-    repository fails in every attempt, and each attempt on a paid engine takes a unit of the cap; so a relative name
-    that is under none of the roots here is taken for a misprint.
-    """
-
-    roots: Sequence[Path]
-    _absent: dict[str, bool] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, settings: Settings) -> LocalRepositories:
-        """The repositories under the roots of a file; none are known where this machine lacks one of the folders."""
-        roots = sorted({root for engine in settings.engine.values() for root in engine.workspace_roots})
-        return cls(roots if all(map(os.path.isdir, roots)) else ())
-
-    def require(self, repository: object) -> None:
-        """Refused for a relative name that no root here has; a name that can be no repository is not judged here."""
-        if not self.roots or not isinstance(repository, str) or not repository:
-            return
-        path = PurePosixPath(repository)
-        if path.is_absolute() or ".." in path.parts:
-            return
-        if repository not in self._absent:
-            self._absent[repository] = not any(os.path.isdir(root / repository) for root in self.roots)  # noqa: PTH112
-        if self._absent[repository]:
-            places = ", ".join(map(str, self.roots))
-            raise Refused(
-                f"there is no repository {repository[:100]!r} under the workspace_roots of this machine ({places})",
-                "correct the name, or enqueue it with anyway if it lies on another machine",
-            )
 
 
 @dataclass(frozen=True, slots=True)
