@@ -122,7 +122,8 @@ def test_worker_and_supervisor_are_killed_together(open_fleet: Callable[..., Fle
     """What then escapes of a tree is killed by the machine's next worker, before anything of the job runs again."""
     fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 2}})
     (build,) = fleet.muster()
-    (again,) = fleet.enqueue(payload={"family": True, "seconds": 2})
+    gate = fleet.gate("again")
+    (again,) = fleet.enqueue(payload={"family": True, "gate": str(gate)})
     (dropped,) = fleet.enqueue(payload={"family": True, "seconds": 600})
     fleet.until_working(2)
     until(lambda: len(trees.living(fleet.installation.identity)) == 4, what="two trees of two")
@@ -133,6 +134,7 @@ def test_worker_and_supervisor_are_killed_together(open_fleet: Callable[..., Fle
     fleet.until("select count(*) = 2 from runs where state = 'lost'")
     cancel(fleet.installation, dropped)
     assert len(trees.living(fleet.installation.identity)) == 2
+    gate.touch()
     fleet.build("build2")
     assert fleet.until_ended() == {"succeeded": 1, "cancelled": 1}
     fleet.until_nothing_runs()

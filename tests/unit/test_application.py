@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hostile import hostile_variables
+from tests.support.warm import Started
 from vibey.publisher import make_app
 
 ROOT = Path(__file__).parents[2]
@@ -62,12 +63,10 @@ def test_it_is_found_under_our_name_and_by_the_checkout_s_short_one() -> None:
 
 
 @pytest.mark.parametrize("option", ["--broker", "--result-backend", "--loader", "--config"])
-def test_what_the_settings_say_cannot_be_said_on_the_command_line(option: str) -> None:
+def test_what_the_settings_say_cannot_be_said_on_the_command_line(option: str, tmp_path: Path) -> None:
     """An option that would be without effect is refused, where a person typed it."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
-    command = [sys.executable, "-m", "celery", option, "theirs", "-A", "vibey", "report"]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**plain, **NAMED}, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.strip() == f"vibey: {option} is not for this application: vibey.toml says where its services are"
+    command, log = ["celery", option, "theirs", "-A", "vibey", "report"], tmp_path / "log"
+    assert Started(command, folder=ROOT, environment={**plain, **NAMED}, log=log).wait() == 1
+    refusal = f"vibey: {option} is not for this application: vibey.toml says where its services are"
+    assert log.read_text(encoding="utf-8").strip() == refusal
