@@ -12,7 +12,7 @@ from celery import Celery
 
 from tests.support import bookshop
 from tests.support.bookshop import Bookshop, most_at_once
-from tests.support.wait import until
+from tests.support.wait import HANGING, until
 from vibey.services.control import cancel
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 60
+SECONDS = HANGING
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support import bookshop, databases
 from tests.support.bookshop import Bookshop
 from tests.support.checker import violations
 from tests.support.fleet import Fleet
-from tests.support.wait import until
+from tests.support.wait import HANGING, until
 from vibey import InvalidInput, Refused, embedded
 from vibey.services.audit import audit
 from vibey.services.control import cancel
@@ -27,7 +27,7 @@ from vibey.services.control import cancel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS = 60
+SECONDS = HANGING
 
 # Celery's result backend, which some tests have write in this process, calls redis-py by an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")

@@ -140,7 +140,7 @@ def crash(self: Any, always: bool = True) -> str:  # noqa: FBT001, FBT002
     return f"attempt {self.run_info.attempt}"
 
 
-@app.task(bind=True, base=RoutedTask, engines=["press"], soft_time_limit=8)
+@app.task(bind=True, base=RoutedTask, engines=["press"], soft_time_limit=3)
 def hurry(self: Any) -> str:
     """Be told to come to an end, and do."""
     note("hurry", self)

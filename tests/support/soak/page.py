@@ -87,7 +87,7 @@ def markdown(report: Report) -> str:
         ", ".join(f"{key} {value}" for key, value in facts.items()),
         "",
         f"{length.seconds / 60:g} minutes at {length.rate:g} jobs a second, {report.looks} looks.",
-        f"The first {length.warm:.0f} s, and the first {bounds.settling:.0f} s of each process, are not judged.",
+        f"The first {bounds.warm:.0f} s, and the first {bounds.settling:.0f} s of each process, are not judged.",
         "",
         *(f"- {line}" for line in verdict(report)),
         "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.support.chaos.run import ENGINES, POLICY
@@ -32,7 +32,7 @@ WARM_PART = 0.25
 LEAST_WARM_SECONDS = 60.0
 LOOKS = 120
 MOST_PAUSE_SECONDS = 10.0
-DRAIN_SECONDS = 90.0
+DRAIN_SECONDS = 240.0
 TOLD_SECONDS = 30.0
 FLOWER_TASKS = 500
 SOAKED: dict[str, Any] = {**POLICY, "lease_seconds": 20, "paid_fallback": "count"}
@@ -48,12 +48,18 @@ seam.install()
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a soak is, in seconds: in all, warming up, and between two looks; with the jobs a second."""
+    """How long a soak is, in seconds: in all, warming up, and between two looks; with the jobs a second.
+
+    On a machine with other work it takes longer: until `warm_jobs` have ended it is still warming up, and it goes on
+    until `judged_jobs` have ended after that.
+    """
 
     seconds: float
     warm: float
     pause: float
     rate: float
+    warm_jobs: int = 0
+    judged_jobs: int = 0
 
     @classmethod
     def of(cls, minutes: float, rate: float) -> Length:
@@ -171,18 +177,23 @@ class Soak:
 
     def _watch(self) -> None:
         length, begun = self._length, time.monotonic()
-        told, warm_ended = -TOLD_SECONDS, None
-        for turn in range(int(length.seconds / length.pause) + 1):
-            self._wait_until(begun + turn * length.pause)
+        told, warm_ended, over = -TOLD_SECONDS, None, False
+        while not over:
+            self._wait_until(begun + self.report.looks * length.pause)
             at = time.monotonic() - begun
             self.watch.look(at)
             self.report.looks += 1
-            if warm_ended is None and at >= length.warm:
-                warm_ended = self._ended()
+            ended = self._ended()
+            if warm_ended is None and at >= length.warm and ended >= length.warm_jobs:
+                warm_ended = ended
+                self.report.bounds = replace(self.report.bounds, warm=at)
             if at - told >= TOLD_SECONDS:
                 told = at
-                self._progress(at)
-        self.report.judged_jobs = self._ended() - (warm_ended or 0)
+                self._progress(at, "warming up" if warm_ended is None else "judged")
+            if warm_ended is not None:
+                self.report.judged_jobs = ended - warm_ended
+                judged_seconds = at - self.report.bounds.warm
+                over = judged_seconds >= length.seconds - length.warm and self.report.judged_jobs >= length.judged_jobs
 
     def _wait_until(self, instant: float) -> None:
         """Wait, and see meanwhile that everything still runs."""
@@ -195,11 +206,10 @@ class Soak:
                 return
             self.load.pause(min(left, 1.0))
 
-    def _progress(self, at: float) -> None:
+    def _progress(self, at: float, part: str) -> None:
         states = self.fleet.states()
         ended = self._ended()
         own = sum(points[-1][1] for points in self._memory()) / 1e6
-        part = "warming up" if at < self._length.warm else "judged"
         self._tell(
             f"{at:5.0f} of {self._length.seconds:.0f} s, {part}: {ended} jobs ended, {states.get('queued', 0)} queued; "
             f"the fleet's processes have {own:.0f} MB"
