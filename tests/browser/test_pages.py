@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,60 @@ def test_the_log_tail_follows_as_text(site: Site, open_tab: Callable[..., Any]) 
         log.write(f"line {number}\n".encode())
     tab.page.wait_for_selector("#log:has-text('line 199')")
     until(lambda: tab.page.evaluate(AT_END), what="the end of the log in sight")
+    log.close()
+    assert tab.complaints == []
+
+
+def _said(text: str) -> bytes:
+    return json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}}).encode() + b"\n"
+
+
+EDIT = {"file_path": f"src/{NASTY}.py", "old_string": "one\ntwo\n", "new_string": f"one\n{NASTY}\n"}
+USED = {"usage": {"input_tokens": 1200, "output_tokens": 34}, "total_cost_usd": 0.25}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_transcript_is_read_on_the_page(site: Site, open_tab: Callable[..., Any], scheme: str) -> None:
+    """A client's events are rows in its styles, live, as text whatever they hold, legible, and raw when asked for."""
+    site.start()
+    (job,) = site.bench.enqueue(1)
+    site.route()
+    ((run, _, _),) = site.bench.live()
+    query(site.bench.url, f"update runs set host = '{socket.gethostname()}', started_at = now(), state = 'running'")
+    query(site.bench.url, "update engines set kind = 'claude-code'")
+    path = output_of(site.bench.installation, run)
+    path.parent.mkdir(parents=True)
+    log = OutputLog(path)
+    events = [
+        {"type": "system", "subtype": "init", "model": "m"},
+        {"type": "assistant", "message": {"content": [{"type": "thinking", "thinking": "It may be the import."}]}},
+        {
+            "type": "assistant",
+            "message": {"content": [{"type": "tool_use", "name": "Bash", "input": {"command": NASTY}}]},
+        },
+        {"type": "user", "message": {"content": [{"type": "tool_result", "content": f"{NASTY}\n" * 9}]}},
+        {"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Edit", "input": EDIT}]}},
+        {"type": "user", "message": {"content": [{"type": "tool_result", "content": "no", "is_error": True}]}},
+    ]
+    log.write(b"".join(json.dumps(event).encode() + b"\n" for event in events) + _said(f"Fixed: {NASTY}{LONG}"))
+    tab = open_tab(width=768, color_scheme=scheme)
+    tab.page.goto(f"{site.origin}/job/{job}")
+    tab.page.wait_for_selector(".row-said:has-text('Fixed')")
+    assert tab.page.locator(".row-added").inner_text().strip() == f"+{NASTY}"
+    assert tab.page.locator(".row-removed").inner_text().strip() == "-two"
+    assert tab.page.locator(".row-result").count() == 6
+    log.write(json.dumps({"type": "result", "result": "Done.", **USED}).encode() + b"\n")
+    tab.page.wait_for_selector(".row-usage:has-text('1,200 tokens in, 34 out, $0.2500')")
+    until(lambda: tab.page.evaluate(AT_END), what="the end of the log in sight")
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 768
+    found = tab.page.evaluate(CONTRASTS)
+    assert [each for each in found if each[0] < 4.5] == []
+    assert tab.page.locator("main img, main script, main svg[onload]").count() == 0
+    tab.page.screenshot(path=path.with_name(f"{scheme}.png"), full_page=True)
+    tab.page.click("a:text-is('As it was printed')")
+    tab.page.wait_for_selector("#log:has-text('total_cost_usd')")
+    tab.page.click("a:text-is('As people read it')")
+    tab.page.wait_for_selector(".row-usage")
     log.close()
     assert tab.complaints == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -122,4 +123,45 @@ def test_a_new_run_takes_the_place_of_the_old_one(site: Site) -> None:
     finally:
         follows.close()
         stays.close()
+        log.close()
+
+
+def test_the_events_of_a_client_are_sent_as_rows(site: Site) -> None:
+    """A client's events come as rows with a style, live, without escapes; asked for raw, as text."""
+    job, run, log = _running(site)
+    query(site.bench.url, "update engines set kind = 'codex'")
+    said = {"type": "item.completed", "item": {"type": "agent_message", "text": "<b>hi</b>\x1b[2J"}}
+    log.write(b"plain \x1b[31mred\x1b[0m\n" + json.dumps(said).encode() + b"\n")
+    stream, raw = site.stream(f"/live/log/{job}"), site.stream(f"/live/log/{job}?raw=1")
+    try:
+        _, whole = stream.next("whole")
+        rows = [["line", "", "plain red"], ["said", "", "<b>hi</b>"]]
+        assert whole == {"run_id": run, "engine": "near", "text": "", "rows": rows}
+        assert raw.next("whole")[1]["text"].startswith('plain red\n{"type": "item.completed"')
+        log.write(b'{"type": "turn.')
+        log.write(b'failed", "error": {"message": "no"}}\nhalf')
+        assert stream.next("rows")[1] == [["error", "! ", "no"]]
+        query(site.bench.url, "update runs set state = 'failed', ended_at = now(), tokens_in = 7, cost_usd = 1")
+        assert stream.next("rows")[1] == [["line", "", "half"], ["usage", "= ", "7 tokens in, $1.0000"]]
+    finally:
+        stream.close()
+        raw.close()
+        log.close()
+
+
+def test_the_end_of_a_long_transcript(site: Site) -> None:
+    """Of megabytes of events only the last are read, from the beginning of one."""
+    job, _, log = _running(site)
+    query(site.bench.url, "update engines set kind = 'codex'")
+    for number in range(6000):
+        said = {"type": "item.completed", "item": {"type": "agent_message", "text": f"{number} {'x' * 300}"}}
+        log.write(json.dumps(said).encode() + b"\n")
+    stream = site.stream(f"/live/log/{job}")
+    try:
+        rows = stream.next("whole")[1]["rows"]
+        assert 100 < len(rows) <= 2000
+        assert rows[-1][2].startswith("5999 ")
+        assert {style for style, _, _ in rows} == {"said"}
+    finally:
+        stream.close()
         log.close()

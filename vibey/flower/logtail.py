@@ -1,14 +1,14 @@
 """Log tail: the end of a run's output, and then what it adds, as a stream.
 
 Events: `whole` replaces what is shown, with the run it is of, and `more` adds to it; `note` says something about it.
+Of a coding client, unless its output is asked for `raw`, `whole` has `rows` and `rows` adds to them: each has a style
+by name, what stands before it, and its text.
 What is sent is text for people: escape sequences and other controls that a terminal would obey are taken out here, and
 the page puts the rest in as text, never as HTML.
 """
 
 from __future__ import annotations
 
-import codecs
-import re
 from typing import TYPE_CHECKING
 
 from tornado import web
@@ -16,13 +16,16 @@ from tornado.web import url
 from typing_extensions import override
 
 from vibey.domain.errors import VibeyError
+from vibey.engines.transcripts.plaintext import PlainText, plain_text
+from vibey.engines.transcripts.reader import EntryReader
+from vibey.engines.transcripts.rows import Row, rows_of
 from vibey.flower import sheets
 from vibey.flower.access import words_of
 from vibey.flower.pages import Live
 from vibey.services import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from vibey.services.installation import Installation
@@ -30,38 +33,10 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 64 * 1024
 POLL_SECONDS = 0.5
-LONGEST_ESCAPE = 4096
-# A control sequence; an operating system command or other string, up to its end; any other two-byte escape.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-OQ-WYZ\\`-~]", re.DOTALL)
-_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07]*|[ -/]*)\Z", re.DOTALL)
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
-)
-
-
-class PlainText:
-    """Turns pieces of output into text that only says something."""
-
-    def __init__(self) -> None:
-        """Begin at any place in an output."""
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest = ""
-
-    def feed(self, piece: bytes) -> str:
-        """The text of a piece; the beginning of a character or escape at its end is kept for the next."""
-        text = _ESCAPES.sub("", self._rest + self._decoder.decode(piece))
-        unfinished = _UNFINISHED.search(text)
-        self._rest = ""
-        if unfinished is not None and len(unfinished[0]) <= LONGEST_ESCAPE:
-            text, self._rest = text[: unfinished.start()], unfinished[0]
-        if text.endswith("\r"):
-            text, self._rest = text[:-1], "\r" + self._rest
-        return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def plain_text(text: str) -> str:
-    """Text of an output, whole, that only says something."""
-    return PlainText().feed(text.encode("utf-8", "replace"))
+# Events are longer than what is shown of them.
+EVENTS_TAIL_BYTES = 1024 * 1024
+MOST_ROWS = 2000
+LONGEST_ROW = 20_000
 
 
 class LiveLog(Live):
@@ -72,10 +47,11 @@ class LiveLog(Live):
     async def get(self, job: str | None = None) -> None:
         """Tell the output of the run asked for, else of the job's newest, as it changes."""
         asked = self.asked(job)
-        await self.stream(self._follow(sheets.job_number(asked), sheets.whole(asked, "run")))
+        raw = "raw" in asked
+        await self.stream(self._follow(sheets.job_number(asked), sheets.whole(asked, "run"), raw=raw))
 
-    async def _follow(self, job_id: int, run_id: int | None) -> None:
-        follower = _Follower(self)
+    async def _follow(self, job_id: int, run_id: int | None, *, raw: bool) -> None:
+        follower = _Follower(self, raw=raw)
         while True:
             try:
                 found = await self.desk.shared(
@@ -97,8 +73,10 @@ class LiveLog(Live):
 class _Follower:
     """Where one viewer is in which run's output."""
 
-    def __init__(self, viewer: LiveLog) -> None:
+    def __init__(self, viewer: LiveLog, *, raw: bool) -> None:
         self._viewer = viewer
+        self._raw = raw
+        self._reader: EntryReader | None = None
         self._run: int | None = None
         self._place = 0
         self._text = PlainText()
@@ -108,24 +86,49 @@ class _Follower:
     async def tell(self, found: RunOutput) -> None:
         """Send what is new."""
         if found.source == "file" and found.path is not None:
-            await self._tell_file(found, found.path)
+            if found.has_transcript and not self._raw:
+                await self._tell_rows(found, found.path)
+            else:
+                await self._tell_file(found, found.path)
         elif found.stored != self._stored or found.run_id != self._run:
             self._run, self._stored = found.run_id, found.stored
-            await self._whole(found, plain_text(found.text()))
+            if found.has_transcript and not self._raw:
+                rows = [row for batch in logs.transcript(found, found.pieces(), lambda: None) for row in batch]
+                await self._whole_rows(found, rows)
+            else:
+                await self._whole(found, plain_text(found.text()))
         await self.say(note_on(found))
 
     async def _tell_file(self, found: RunOutput, path: Path) -> None:
         desk = self._viewer.desk
         if found.run_id != self._run:
             self._run, self._text = found.run_id, PlainText()
-            kept, self._place = await desk.run(lambda _: logs.tail(path, TAIL_BYTES))
-            cut = self._place > len(kept)
-            await self._whole(found, self._text.feed(kept.partition(b"\n")[2] if cut else kept))
+            kept, self._place = await desk.run(_end(path, TAIL_BYTES))
+            await self._whole(found, self._text.feed(_whole_lines(kept, self._place)))
             return
         piece, self._place = await desk.run(_since(path, self._place))
         text = self._text.feed(piece)
         if text:
             await self._viewer.send("more", text)
+
+    async def _tell_rows(self, found: RunOutput, path: Path) -> None:
+        desk = self._viewer.desk
+        if found.run_id != self._run or self._reader is None:
+            self._run, self._reader = found.run_id, EntryReader(found.kind)
+            kept, self._place = await desk.run(_end(path, EVENTS_TAIL_BYTES))
+            await self._whole_rows(found, await desk.run(_rows(self._reader, _whole_lines(kept, self._place))))
+            return
+        piece, self._place = await desk.run(_since(path, self._place))
+        rows = await desk.run(_rows(self._reader, piece, last=found.ended and not piece))
+        if found.ended and not piece and not self._reader.told_usage:
+            self._reader.told_usage = True
+            rows += found.used()
+        if rows:
+            await self._viewer.send("rows", _packed(rows))
+
+    async def _whole_rows(self, found: RunOutput, rows: Sequence[Row]) -> None:
+        shown = {"run_id": found.run_id, "engine": found.engine, "text": "", "rows": _packed(rows)}
+        await self._viewer.send("whole", shown)
 
     async def _whole(self, found: RunOutput, text: str) -> None:
         await self._viewer.send("whole", {"run_id": found.run_id, "engine": found.engine, "text": text})
@@ -137,8 +140,31 @@ class _Follower:
             await self._viewer.send("note", words)
 
 
-def _found(job_id: int, run_id: int | None) -> Callable[[Installation], RunOutput | None]:
-    return lambda installation: logs.find(installation, job_id, run_id)
+def _end(path: Path, most: int) -> Callable[[Installation], tuple[bytes, int]]:
+    return lambda _: logs.tail(path, most)
+
+
+def _whole_lines(kept: bytes, reached: int) -> bytes:
+    """The end of an output, without a line whose beginning is cut off."""
+    return kept.partition(b"\n")[2] if reached > len(kept) else kept
+
+
+def _rows(reader: EntryReader, piece: bytes, *, last: bool = False) -> Callable[[Installation], list[Row]]:
+    def read(_: Installation) -> list[Row]:
+        found = [*reader.feed(piece), *(reader.rest() if last else ())]
+        return [row for entry in found for row in rows_of(entry)]
+
+    return read
+
+
+def _packed(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """The last rows as they are sent."""
+    return [(row.style, row.before, _shown(row)) for row in rows[-MOST_ROWS:]]
+
+
+def _shown(row: Row) -> str:
+    text = plain_text(row.text) if row.style == "line" else row.text
+    return text if len(text) <= LONGEST_ROW else f"{text[:LONGEST_ROW]}…"
 
 
 def _since(path: Path, place: int) -> Callable[[Installation], tuple[bytes, int]]:

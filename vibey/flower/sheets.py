@@ -108,7 +108,7 @@ def _ledger(installation: Installation, asked: Mapping[str, str]) -> View:
 ENGINES = Sheet("engines", "Engines", "engines", ("project",), _engines)
 QUEUE = Sheet("queue", "Queue", "queue", ("show", "project", "after"), _queue)
 JOBS = Sheet("jobs", "Jobs", "jobs", ("project", "state", "engine", "label", "search", "before"), _jobs)
-JOB = Sheet("job", "Job", "jobs", ("id", "run", "all"), _job)
+JOB = Sheet("job", "Job", "jobs", ("id", "run", "all", "raw"), _job)
 CAP = Sheet("cap", "Cap and mode", "cap", ("project", "before"), _cap)
 LEDGER = Sheet("ledger", "Ledger", "ledger", ("project", "job", "kind", "engine", "before", "public"), _ledger)
 TABS = (ENGINES, QUEUE, JOBS, CAP, LEDGER)

@@ -1,4 +1,7 @@
-"""Logs: what a run printed, from its file when it ran on this machine, else from the end kept in the database."""
+"""Logs: what a run printed, from its file when it ran on this machine, else from the end kept in the database.
+
+The output of a coding client is events for programs; `transcript` makes of it what people read.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.errors import Refused, UnknownName
 from vibey.engines import output
+from vibey.engines.transcripts import entries
+from vibey.engines.transcripts.formats import FORMATS
+from vibey.engines.transcripts.reader import EntryReader
+from vibey.engines.transcripts.rows import Row, rows_of
 from vibey.services.absence import absent
 from vibey.services.outputs import output_of
 from vibey.store import views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from decimal import Decimal
     from pathlib import Path
 
     from vibey.services.installation import Installation
@@ -34,6 +42,10 @@ class RunOutput:
     ended: bool
     path: Path | None
     stored: str | None
+    kind: str = ""
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost_usd: Decimal | None = None
 
     @property
     def source(self) -> str:
@@ -41,6 +53,25 @@ class RunOutput:
         if self.path is not None and self.path.exists():
             return "file"
         return "none" if self.stored is None else "stored"
+
+    @property
+    def has_transcript(self) -> bool:
+        """Whether its engine's output can be turned into what people read."""
+        return self.kind in FORMATS
+
+    def pieces(self) -> Iterator[bytes]:
+        """What there is of the output, read as it is taken."""
+        if self.path is not None and self.path.exists():
+            yield from (piece for _, piece in output.placed_pieces(self.path, 0))
+        else:
+            yield (self.stored or "").encode("utf-8", "replace")
+
+    def used(self) -> Iterator[Row]:
+        """Tokens and cost of a run that has ended, as its row says; nothing while it is at work."""
+        if self.ended:
+            cost = None if self.cost_usd is None else float(self.cost_usd)
+            for entry in entries.usage(self.tokens_in, self.tokens_out, cost):
+                yield from rows_of(entry)
 
     def text(self, lines: int | None = None) -> str:
         """What there is of the output, or its last lines."""
@@ -68,7 +99,18 @@ def find(installation: Installation, job_id: int, run_id: int | None = None) -> 
         here = row.host is not None and row.host == socket.gethostname()
         path = output_of(installation, row.id) if here else None
         return RunOutput(
-            job_id, row.id, row.engine, row.state, row.host, row.ended_at is not None, path, row.output_tail
+            job_id,
+            row.id,
+            row.engine,
+            row.state,
+            row.host,
+            row.ended_at is not None,
+            path,
+            row.output_tail,
+            row.kind,
+            row.tokens_in,
+            row.tokens_out,
+            row.cost_usd,
         )
 
     return installation.database.run(read)
@@ -81,10 +123,24 @@ def no_run(installation: Installation, job_id: int) -> str:
     return f"job {job_id} has had no run yet"
 
 
+def transcript(found: RunOutput, pieces: Iterable[bytes], ended: Callable[[], RunOutput | None]) -> Iterator[list[Row]]:
+    """The rows of an output that comes in pieces, as they are completed.
+
+    Tokens and cost come last: as the client told them, else as the run's row has them; `ended` finds it once more.
+    """
+    reader = EntryReader(found.kind)
+    for piece in pieces:
+        yield [row for entry in reader.feed(piece) for row in rows_of(entry)]
+    last = [row for entry in reader.rest() for row in rows_of(entry)]
+    if not reader.told_usage:
+        last += (ended() or found).used()
+    yield last
+
+
 def follow(
     installation: Installation, job_id: int, run_id: int | None, pause: Callable[[float], object]
-) -> Iterator[str]:
-    """The output of a run from its beginning until the run has ended; waits for the job's first run to start.
+) -> tuple[RunOutput, Iterator[str]]:
+    """A run and its output from its beginning until the run has ended; waits for the job's first run to start.
 
     Refused when the run is at work on another machine.
     """
@@ -92,14 +148,13 @@ def follow(
     if found.path is None:
         if not found.ended:
             raise Refused(f"run {found.run_id} is at work on {found.host}", "follow it there")
-        yield found.text()
-        return
+        return found, iter((found.text(),))
 
     def ended(seconds: float) -> bool:
         pause(seconds)
         return _has_ended(installation, found.run_id)
 
-    yield from output.follow(found.path, ended)
+    return found, output.follow(found.path, ended)
 
 
 def tail(path: Path, most: int) -> tuple[bytes, int]:

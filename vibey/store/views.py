@@ -126,9 +126,11 @@ PROGRESS = Statement(
 )
 OUTPUT = Statement(
     "view-output",
-    "one run of a job, the newest when none is named, with the end of its output as stored",
-    """select id, engine, state, host, started_at, ended_at, output_tail from runs
-       where job_id = %(job)s and (%(run)s::bigint is null or id = %(run)s) order by id desc limit 1""",
+    "one run of a job, the newest when none is named, its engine's kind, its cost, and the end of its output as stored",
+    """select r.id, r.engine, r.state, r.host, r.started_at, r.ended_at, r.output_tail, r.tokens_in, r.tokens_out,
+              r.cost_usd, coalesce(e.kind, '') as kind
+       from runs r left join engines e on e.name = r.engine
+       where r.job_id = %(job)s and (%(run)s::bigint is null or r.id = %(run)s) order by r.id desc limit 1""",
 )
 RUN_ENDED = Statement("view-run-ended", "whether a run has ended", "select ended_at from runs where id = %(run)s")
 ENGINES = Statement(

@@ -4,6 +4,7 @@
 
   const AGAIN_MS = 10000;
   const MOST_CHARACTERS = 400000;
+  const MOST_ROWS = 5000;
   let clockOffset = 0;
 
   // As `lasting` in vibey/services/display.py has it: the two largest units.
@@ -146,9 +147,26 @@
       }
       if (follow.checked) { log.scrollTop = log.scrollHeight; }
     }
+    // Text is only ever put in as text; a style is a name of ours.
+    function showRows(rows) {
+      const fragment = document.createDocumentFragment();
+      rows.forEach(function (row) {
+        const line = document.createElement("div");
+        line.className = "row row-" + row[0];
+        line.textContent = row[1] + row[2] + "\n";
+        fragment.append(line);
+      });
+      log.append(fragment);
+      while (log.childElementCount > MOST_ROWS) { log.firstElementChild.remove(); }
+      if (follow.checked) { log.scrollTop = log.scrollHeight; }
+    }
     stream(log.dataset.live, {
-      whole: function (data) { log.textContent = ""; show(data.text); },
+      whole: function (data) {
+        log.textContent = "";
+        if (data.rows) { showRows(data.rows); } else { show(data.text); }
+      },
       more: show,
+      rows: showRows,
       note: function (words) { note.textContent = words; }
     }, function () { note.textContent = "The connection is lost; trying again."; });
   }
