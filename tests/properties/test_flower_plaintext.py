@@ -5,10 +5,10 @@ from __future__ import annotations
 import unicodedata
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vibey.flower.logtail import PlainText, plain_text
+from vibey.engines.transcripts.plaintext import PlainText, plain_text
 
 ESCAPES = ["\x1b[31m", "\x1b[0m", "\x1b[2K\x1b[1G", "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\", "\x1b(B", "\x1bM"]
 WORDS = ["step 1", "é", "漢字", "<b>", "\n", "\r\n", "\r", "\t", "\x08", "\x00", "\u202e", "\x9b31m", "\x1b"]
@@ -17,6 +17,8 @@ BYTES = st.binary(max_size=60) | OUTPUT.map(str.encode)
 TURNS = {"LRO", "RLO", "LRE", "RLE", "RLI", "LRI", "PDF"}
 
 
+@example("\r\x1b\x1b[31m", [5])
+@example("\r\x1b[3 \x1b[31m", [8])
 @given(OUTPUT, st.lists(st.integers(0, 200), max_size=6))
 def test_pieces_make_the_same_text_as_the_whole(text: str, cuts: list[int]) -> None:
     """Where the output happens to be cut, even within a character or an escape, makes no difference."""

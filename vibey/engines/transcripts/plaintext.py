@@ -6,8 +6,13 @@ import codecs
 import re
 
 LONGEST_ESCAPE = 4096
-# A control sequence; an operating system command or other string, up to its end; any other two-byte escape.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-OQ-WYZ\\`-~]", re.DOTALL)
+# A control sequence; an operating system command or other string, up to its end; any other two-byte escape; and one
+# that is broken off by the next.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
+    r"|\x1b(?:\[[0-?]*)?[ -/]*(?=\x1b)",
+    re.DOTALL,
+)
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07]*|[ -/]*)\Z", re.DOTALL)
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
