@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from psycopg2.extensions import cursor as psycopg2_cursor
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util.concurrency import in_greenlet
 
 from vibey.domain.errors import InvalidInput, Refused
@@ -182,7 +181,8 @@ def _is_of(caller: object, driver: str) -> bool:
 
 
 def _sqlalchemy_connection(caller: object) -> Connection:
-    if isinstance(caller, scoped_session | Session):
+    orm = sys.modules.get("sqlalchemy.orm")
+    if orm is not None and isinstance(caller, (orm.scoped_session, orm.Session)):
         caller = caller.connection()
     if not isinstance(caller, Connection):
         raise InvalidInput("connection", type(caller).__name__, EXPECTED)
