@@ -19,7 +19,7 @@ import psutil
 from tests.support import trees
 from tests.support.databases import query
 from tests.support.wait import HANGING, until
-from tests.support.warm import Started
+from tests.support.warm import Started, start_fresh
 from vibey.services.apply import apply
 from vibey.services.enqueue import Order, place
 from vibey.services.installation import Installation
@@ -41,11 +41,14 @@ ENDED = "('succeeded', 'failed', 'cancelled')"
 class Member:
     """One process of the fleet, with whatever it started in its own session."""
 
-    def __init__(self, name: str, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
-        """Start a module of Python with these arguments, its own name the first."""
+    def __init__(
+        self, name: str, arguments: list[str], log: Path, environment: dict[str, str], *, is_fresh: bool = False
+    ) -> None:
+        """Start a module of Python with these arguments, its own name the first; a fresh one starts from nothing."""
         self.name = name
         self.log = log
-        self._process = Started(arguments, folder=ROOT, environment=environment, log=log)
+        start = start_fresh if is_fresh else Started
+        self._process = start(arguments, folder=ROOT, environment=environment, log=log)
 
     @property
     def pid(self) -> int:
@@ -110,13 +113,16 @@ class Fleet:
         application: str = "vibey",
         *,
         migrated: bool = True,
+        is_fresh: bool = False,
     ) -> None:
         """Write the configuration and put it in force, unless the database is not migrated.
 
         `services` None means embedded servers under the folder.
 
-        `application` is the Celery application of its workers and beats, which a test may have spoiled.
+        `application` is the Celery application of its workers and beats, which a test may have spoiled. The processes
+        of a fresh fleet are started from nothing.
         """
+        self._is_fresh = is_fresh
         self._application = application
         self.folder = folder
         self.labour_log = folder / "labour.log"
@@ -172,7 +178,8 @@ class Fleet:
     def launch(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Member:
         """Start a process of the fleet's that is any module of Python, its name first."""
         log = self.folder / f"{name}.log"
-        member = Member(name, [*arguments], log, {**self.environment, **(environment or {})})
+        variables = {**self.environment, **(environment or {})}
+        member = Member(name, [*arguments], log, variables, is_fresh=self._is_fresh)
         self.members.append(member)
         return member
 

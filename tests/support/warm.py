@@ -76,6 +76,22 @@ class Started:
             os.kill(self.pid, signum)
 
 
+def start_fresh(
+    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    """Start the same process from nothing, where its memory is looked at: a forked one fills what its parent freed."""
+    with log.open("ab") as sink:
+        return subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+
+
 def _become(arguments: list[str], folder: str, environment: dict[str, str], log: str) -> None:
     """Be a fresh process that runs a module, as far as it or others could notice."""
     os.setsid()

@@ -134,7 +134,7 @@ class Soak:
         migrate.upgrade(self.services.database_url)
         self.report.machine = describe(embedded.status(servers))
         tables = {"engine": ENGINES, "engines": SOAKED}
-        self.fleet = Fleet(folder, self.services, "soak:", tables, application)
+        self.fleet = Fleet(folder, self.services, "soak:", tables, application, is_fresh=True)
         self._closing.callback(self.fleet.close)
         self.watch = Watch(self.fleet, servers)
         self._closing.callback(self.watch.close)
