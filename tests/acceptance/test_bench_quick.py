@@ -113,7 +113,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
         until(lambda: list(tmp_path.glob("*/build.log")), what="the workers to be started")
         started = [each for each in psutil.Process(bench.pid).children(recursive=True) if each.is_running()]
         bench.send_signal(signal.SIGINT)
-        _, said = bench.communicate(timeout=120)
+        _, said = bench.communicate(timeout=300)
     assert bench.returncode == 130
     assert "interrupted" in said
     assert list(tmp_path.iterdir()) == []

@@ -33,7 +33,7 @@ def mounting_is_refused(folder: Path) -> str:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
     except OSError as error:
         return str(error)
@@ -51,7 +51,7 @@ def run_vibey(folder: Path, before: str, *arguments: str) -> subprocess.Complete
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -51,7 +51,7 @@ class Exporters:
     def end(self, signum: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit status."""
         self._process.send_signal(signum)
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=300)
         return self._process.returncode
 
     def clear(self) -> None:

@@ -110,7 +110,7 @@ def test_up_of_another_version_says_what_runs(machine: Machine, tmp_path: Path) 
     assert "running already" in said
     _replace(newer / "vibey" / "store" / "migrate.py", f'HEAD = "{migrate.HEAD}"', 'HEAD = "9999"')
     process = machine.start("up", "--detach", PYTHONPATH=str(newer))
-    _, err = process.communicate(timeout=110)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 3
     assert f"the schema is at {migrate.HEAD}, and this version (9.9) has 9999" in err
     assert machine.pid("build")

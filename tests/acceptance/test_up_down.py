@@ -130,7 +130,7 @@ def test_interrupting_up_stops_everything(machine: Machine) -> None:
     until(lambda: machine.json("job", str(job))["state"] == "running", what="the job to be running")
     sleeping = _sleepers()
     up.send_signal(signal.SIGINT)
-    out, err = up.communicate(timeout=110)
+    out, err = up.communicate(timeout=300)
     assert up.returncode == 0, (out, err)
     assert machine.left() == []
     until(lambda: not sleeping & _sleepers(), what="the run's own processes to be gone")
@@ -150,7 +150,7 @@ def test_up_without_engines_starts_nothing(tmp_path: Path) -> None:
 
 def _complaint(machine: Machine, *arguments: str, code: int = 4) -> str:
     process = machine.start(*arguments)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == code, err
     return err
 

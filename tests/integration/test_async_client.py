@@ -51,7 +51,7 @@ def test_a_job_from_enqueue_to_result(bench: Bench) -> None:
     async def body(vibey: AsyncVibey) -> None:
         placed = await vibey.enqueue({"n": 1}, idempotency_key="k")
         assert (await vibey.job(placed)).state == "queued"
-        waiting = asyncio.create_task(vibey.wait(placed, timeout=20))
+        waiting = asyncio.create_task(vibey.wait(placed, timeout=300))
         await asyncio.to_thread(finish_jobs, bench)
         job = await waiting
         assert (job.state, job.engine) == ("succeeded", "a")

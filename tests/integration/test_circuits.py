@@ -116,7 +116,7 @@ def test_routers_of_two_pools_grant_an_account_s_probe_once(open_bench: Callable
             barrier = Barrier(2)
 
             def at_once(pool: str, barrier: Barrier = barrier) -> int:
-                barrier.wait(10)
+                barrier.wait(300)
                 passed = run_pass(bench.installation, pool)
                 assert passed is not None
                 return len(passed.granted)

@@ -363,7 +363,7 @@ def test_help_needs_no_heavy_library() -> None:
         "assert not heavy, heavy\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "enqueue" in done.stdout
@@ -382,7 +382,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
         text=True,
     )
     os.close(sender)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (1, "")
 
 

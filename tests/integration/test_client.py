@@ -59,7 +59,7 @@ def test_a_job_from_enqueue_to_result(bench: Bench, vibey: Vibey) -> None:
     assert bench.messages() == 1
     assert vibey.job(placed).state == "queued"
     work(bench)
-    job = vibey.wait(placed, timeout=10)
+    job = vibey.wait(placed, timeout=300)
     assert (job.state, job.engine, job.attempt, job.ended, job.succeeded) == ("succeeded", "a", 1, True, True)
     assert [(run.engine, run.state) for run in job.runs] == [("a", "succeeded")]
     assert vibey.result(placed) == job.result
@@ -72,7 +72,7 @@ def test_waiting_ends_when_another_thread_is_done(bench: Bench, vibey: Vibey) ->
     """A wait for several jobs returns them in the order asked, once the last has ended."""
     first, second = vibey.enqueue_many([Order(payload={"n": 1}), Order(payload={"n": 2})])
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(vibey.wait_all, [second, first], 20)
+        waiting = threads.submit(vibey.wait_all, [second, first], 300)
         work(bench)
         work(bench)
         assert [job.job_id for job in waiting.result()] == [second.job_id, first.job_id]

@@ -179,7 +179,7 @@ def test_a_worker_tells_what_is_wrong_with_the_settings(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "VIBEY_CONFIG": str(config)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1
@@ -208,7 +208,7 @@ def test_lines_fit_a_terminal(tmp_path: Path) -> None:
         shown = b""
         while chunk := _read(master):
             shown += chunk
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     finally:
         os.close(master)
     lines = shown.decode().replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[0m", "").splitlines()

@@ -99,7 +99,7 @@ def test_simultaneous_starts_in_two_processes_give_one_pair(data_dir: Path) -> N
     command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(data_dir)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     starters = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    answers = {starter.communicate(timeout=90)[0] for starter in starters}
+    answers = {starter.communicate(timeout=300)[0] for starter in starters}
     assert [starter.returncode for starter in starters] == [0, 0]
     assert len(answers) == 1
     assert set(pids(data_dir)) == {"postgres", "redis"}

@@ -129,7 +129,7 @@ def test_standard_input_at_a_terminal(vibey: CommandLine, tmp_path: Path) -> Non
         assert typed.stderr is not None
         assert typed.stderr.readline() == b"type the payload, a prompt or a JSON object, and end it with Ctrl-D\n"
         os.write(ours, b"fix it\n\x04")
-        out, _ = typed.communicate(timeout=60)
+        out, _ = typed.communicate(timeout=300)
     os.close(ours)
     assert typed.returncode == 0
     assert vibey("job", json.loads(out)["job_id"], "--json").json["payload"] == {"prompt": "fix it"}

@@ -95,14 +95,14 @@ def test_measuring_at_once_records_one_event(single: Bench) -> None:
     line = threading.Barrier(8)
 
     def work() -> None:
-        line.wait(20)
+        line.wait(300)
         measure.refresh(single.installation, PROJECTS)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert len(events(single)) == 1
     assert resolved(single).source == "measured"
 

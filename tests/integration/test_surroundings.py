@@ -236,7 +236,7 @@ def test_an_interrupt_is_told_to_a_program(vibey: CommandLine, tmp_path: Path) -
     waiting = subprocess.Popen(command, env=surroundings(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: vibey.bench.value("select count(*) from jobs") == 1, what="the job to be enqueued")
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=60)
+    out, err = waiting.communicate(timeout=300)
     assert waiting.returncode == 130, (out, err)
     assert json.loads(out)["error"]["kind"] == "interrupted"
 
@@ -271,8 +271,8 @@ class Terminal:
     def interrupt(self) -> int:
         """Ctrl-C; returns the exit code."""
         self._process.send_signal(signal.SIGINT)
-        code = self._process.wait(timeout=60)
-        self._listener.join(timeout=60)
+        code = self._process.wait(timeout=300)
+        self._listener.join(timeout=300)
         os.close(self._ours)
         return code
 

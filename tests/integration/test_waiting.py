@@ -82,7 +82,7 @@ def test_plain_lines_name_state_position_and_reason(vibey: CommandLine, config: 
         line = line_with(process.stderr, "queued")
         assert line.startswith(f"job {job}: queued, position 3 in pool main: ")
         vibey("cancel", job)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     assert out.splitlines() == ["cancelled in attempt 0: cancelled", f"see: vibey job {job}, vibey logs {job}"]
 
@@ -98,7 +98,7 @@ def test_live_line_on_a_terminal(vibey: CommandLine, config: Path) -> None:
         listener.start()
         until(lambda: b"queued, position 1 in pool main" in b"".join(heard), what="the live line")
         vibey("cancel", job)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
         listener.join()
     os.close(ours)
     assert process.returncode == 1
@@ -120,7 +120,7 @@ def test_interrupt_leaves_the_job_queued(vibey: CommandLine, config: Path) -> No
     with started(config, "enqueue", "fix it", "--wait") as process:
         line_with(process.stderr, "queued")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     job = out.split()[1]
     assert (process.returncode, out) == (130, f"job {job}\n")
     assert f"vibey: no longer waiting; job {job} stays as it is" in err
@@ -134,7 +134,7 @@ def test_json_is_all_that_is_printed(vibey: CommandLine, config: Path) -> None:
     with started(config, "enqueue", "fix it", "--wait", "--json") as process:
         is_waiting(vibey, process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert err.startswith("vibey: no longer waiting")
     answer = json.loads(out)
@@ -142,7 +142,7 @@ def test_json_is_all_that_is_printed(vibey: CommandLine, config: Path) -> None:
     with started(config, "job", str(answer["job_id"]), "--wait", "--json") as process:
         is_waiting(vibey, process)
         vibey("cancel", answer["job_id"])
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, err, json.loads(out)["state"]) == (1, "", "cancelled")
 
 
@@ -153,7 +153,7 @@ def test_interrupted_batch_names_its_jobs(vibey: CommandLine, config: Path, tmp_
     with started(config, "enqueue", "--batch", batch, "--wait", "--json") as process:
         is_waiting(vibey, process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "the 2 jobs stay as they are" in err
     assert len(json.loads(out)["job_ids"]) == 2

@@ -40,7 +40,7 @@ class Shell:
     def run(self, *arguments: str, code: int = 0, **environment: str) -> str:
         """Run a command to its end; its output."""
         process = self.start(*arguments, **environment)
-        out, err = process.communicate(timeout=110)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == code, (arguments, out, err)
         return out
 
@@ -63,7 +63,7 @@ class Shell:
                 shown += piece
                 for question in [each for each in open_questions if each.encode() in shown]:
                     os.write(ours, f"{open_questions.pop(question)}\n".encode())
-            assert process.wait(timeout=110) == 0, shown
+            assert process.wait(timeout=300) == 0, shown
         finally:
             process.kill()
             process.wait()

@@ -32,7 +32,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Python in a checkout, in the shell of somebody who works on another Celery project."""
     environ = {**os.environ, **hostile_variables(THEIRS), **NAMED, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300, check=False
     )
 
 

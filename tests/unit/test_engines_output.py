@@ -134,7 +134,7 @@ def test_text_that_could_not_be_written_is_counted_and_reported(path: Path) -> N
 def test_a_write_that_takes_a_part_is_continued(path: Path) -> None:
     """At a limit of the file's size the system takes what fits; the rest is counted, and nothing ends."""
     taken = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True, timeout=300
     )
     assert taken.stdout.split() == ["30", "70"]
 
