@@ -41,7 +41,8 @@ class Bounds:
     """What may grow by how much over the judged time, and what of it is not judged.
 
     `memory` are bytes of one process: a few of the allocator's arenas, of a megabyte each. `job` are bytes for each
-    job, of all of a subject's processes together. `warm` and `settling` are seconds, see `Series.tracks`.
+    job, of all of a subject's processes together. `files` are for subjects with a bound of their own. `warm` and
+    `settling` are seconds, see `Series.tracks`.
     """
 
     warm: float
@@ -49,13 +50,14 @@ class Bounds:
     memory: float = 3 * MEGABYTE
     job: float = 1000.0
     counts: Mapping[str, float] = field(default_factory=lambda: COUNTS)
+    files: Mapping[str, float] = field(default_factory=lambda: FILES)
 
     def allowed(self, series: Series, jobs: int) -> float:
         """What one of a subject's things may grow by while so many jobs end."""
         if series.measure == MEMORY:
             return self.memory + (DEMAND_BYTES * jobs if series.subject == MEASURING else 0)
         usual = self.counts[series.measure]
-        return FILES.get(series.subject, usual) if series.measure == "files" else usual
+        return self.files.get(series.subject, usual) if series.measure == "files" else usual
 
     def allowed_together(self, series: Series, jobs: int) -> float | None:
         """What all of them together may grow by while so many jobs end; None where that is not judged."""
