@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import causes, commandline, configuration, errors, events, json_output, places
+from docs.generate import causes, clients, commandline, configuration, errors, events, json_output, places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,5 +27,6 @@ def pages() -> Mapping[Path, str]:
         "refusals.md": causes.page(),
         "files.md": places.page(),
         "json.md": json_output.page(),
+        "engines/tried.md": clients.page(),
     }
     return {REFERENCE / name: f"{NOTE}\n\n{text.rstrip()}\n" for name, text in made.items()}

@@ -24,6 +24,10 @@ FILES: Mapping[str, tuple[str, str]] = {
     "valkey": ("configuration and files of the embedded Redis-compatible server", "nothing"),
     "logs": ("`postgres.log` and `valkey.log`", "nothing"),
     "processes": ("what `vibey up` starts: supervisord's files, and a log for each process", "nothing"),
+    "clients": (
+        "which versions of coding clients were found to hide their requests, for `vibey doctor`",
+        "found again by the next run",
+    ),
     "runs": (
         f"a folder for each run on this machine: its output, and its files while it runs; {KEPT_SECONDS // 86400} days",
         "old output; `vibey logs` still has the end of it",

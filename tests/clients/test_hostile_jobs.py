@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import json
-import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.carried import carried_out
+from tests.support import clients
 from tests.support.provider import Provider, Say
 from tests.support.repositories import Repository
-from vibey.domain.effort import Effort
 from vibey.domain.outcome import Success
-from vibey.engines.contract import EngineConfig, Job
-from vibey.engines.registry import equipped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from vibey.domain.outcome import Outcome
-    from vibey.engines.contract import Stopped
+    from tests.support.clients import Installed
 
-# Below which path each kind asks its provider, and a model that it does not refuse by its name.
-KINDS = {
-    "claude-code": ("", "claude-sonnet-5"),
-    "codex": ("/v1", "gpt-5"),
-    "gemini": ("", "gemini-2.5-pro"),
-    "opencode": ("/v1", "m"),
-    "qwen-code": ("/v1", "m"),
-}
+    SettleIn = Callable[[Mapping[str, str]], None]
+
 ORDERS = [
     "/quit",
     " \t/clear",
@@ -40,16 +30,20 @@ ORDERS = [
     "# remember",
     "@/etc/hosts",
 ]
-# Where each client looks for settings of the repository that start a program before the model is asked.
+# Where each client looks for settings of the repository that start a program before the model is asked. Versions of
+# qwen differ in which of its ways they still take.
 SETTINGS = {
     "claude-code": (
         ".claude/settings.json",
-        '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": %s}]}]}}',
+        '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": SPY}]}]}}',
     ),
-    "codex": (".codex/config.toml", "notify = [%s]\n"),
-    "gemini": (".gemini/settings.json", '{"tools": {"discoveryCommand": %s}}'),
-    "opencode": (".opencode/plugin/spy.js", "export const Spy = async ({ $ }) => { await $`sh ${%s}`; return {} }\n"),
-    "qwen-code": (".qwen/settings.json", '{"tools": {"discoveryCommand": %s}}'),
+    "codex": (".codex/config.toml", "notify = [SPY]\n"),
+    "gemini": (".gemini/settings.json", '{"tools": {"discoveryCommand": SPY}}'),
+    "opencode": (".opencode/plugin/spy.js", "export const Spy = async ({ $ }) => { await $`sh ${SPY}`; return {} }\n"),
+    "qwen-code": (
+        ".qwen/settings.json",
+        '{"tools": {"discoveryCommand": SPY}, "mcpServers": {"spy": {"command": SPY}}}',
+    ),
 }
 NEIGHBOURS = {
     "NEIGHBOUR_KEY": "sk-another-engines-key",
@@ -59,32 +53,15 @@ NEIGHBOURS = {
 }
 
 
-def run(
-    kind: str, provider: Provider, folder: Path, payload: dict[str, object], seconds: int = 60
-) -> Outcome | Stopped:
-    """One run of the real client, in the way a worker makes it."""
-    below, model = KINDS[kind]
-    config = EngineConfig(
-        "e",
-        kind,
-        base_url=provider.url + below,
-        model=model,
-        api_key_env="CLIENTS_TEST_KEY",
-        workspace_roots=(folder / "roots",),
-    )
-    job = Job(7, 70, 9, 1, Effort.HIGH, payload, "site", installation=uuid.uuid4().hex)
-    return carried_out(equipped(config), job, folder / uuid.uuid4().hex, seconds)
-
-
 @pytest.mark.clients
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("client_home")
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_prompt_is_never_a_command(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", clients.every(), ids=str)
+def test_prompt_is_never_a_command(client: Installed, settle_in: SettleIn, tmp_path: Path) -> None:
     """Whatever a prompt begins with, the model is asked it, and the client does nothing by itself."""
+    settle_in({client.kind: client.version})
     for order in ORDERS:
         with Provider(Say("BUILD OK")) as provider:
-            outcome = run(kind, provider, tmp_path, {"prompt": order})
+            outcome = clients.run(client.kind, provider, tmp_path, {"prompt": order})
             asked = json.dumps([each.document for each in provider.asked])
         assert isinstance(outcome, Success), (order, outcome)
         assert outcome.result == {"text": "BUILD OK"}, order
@@ -94,10 +71,13 @@ def test_prompt_is_never_a_command(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.clients
 @pytest.mark.timeout(180)
-@pytest.mark.usefixtures("client_home")
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_repositorys_programs_see_no_other_secret(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("client", clients.every(), ids=str)
+def test_repositorys_programs_see_no_other_secret(
+    client: Installed, settle_in: SettleIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a repository has a client start gets the engine's own key at most, and works under the run's supervisor."""
+    settle_in({client.kind: client.version})
+    kind = client.kind
     for name, value in NEIGHBOURS.items():
         monkeypatch.setenv(name, value)
     seen = tmp_path / "seen"
@@ -107,10 +87,10 @@ def test_repositorys_programs_see_no_other_secret(kind: str, tmp_path: Path, mon
     site = Repository.made(tmp_path / "roots" / "site")
     name, text = SETTINGS[kind]
     (site.path / name).parent.mkdir(parents=True)
-    (site.path / name).write_text(text % json.dumps(str(spy)))
+    (site.path / name).write_text(text.replace("SPY", json.dumps(str(spy))))
     site.commit("settings")
     with Provider(Say("BUILD OK")) as provider:
-        outcome = run(kind, provider, tmp_path, {"prompt": "go", "repo": "site"})
+        outcome = clients.run(kind, provider, tmp_path, {"prompt": "go", "repo": "site"})
     assert isinstance(outcome, Success), outcome
     # Codex alone does not heed the settings of a repository that nobody has told it to trust.
     assert seen.exists() == (kind != "codex")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support import clients
 from tests.support.fleet import Fleet
 from tests.support.provider import Cut, Provider, Refuse, Say, Stall, Turn, Use
 from tests.support.repositories import Repository
@@ -19,18 +20,15 @@ from vibey import embedded
 from vibey.services.audit import audit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from tests.support.clients import Installed
+
+    SettleIn = Callable[[Mapping[str, str]], None]
+
 # Below which path each kind asks its provider, and a model that it does not refuse by its name.
-KINDS = {
-    "claude-code": ("", "claude-sonnet-5"),
-    "codex": ("/v1", "gpt-5"),
-    "gemini": ("", "gemini-2.5-pro"),
-    "openai": ("/v1", "m"),
-    "opencode": ("/v1", "m"),
-    "qwen-code": ("/v1", "m"),
-}
+KINDS = {**clients.KINDS, "openai": ("/v1", "m")}
 NAMES_RESETS = frozenset({"gemini", "openai", "opencode", "qwen-code"})
 RESET_SECONDS = 3600
 STALL_SECONDS = 10
@@ -135,10 +133,10 @@ class Stage:
 
 @pytest.mark.clients
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("client_home")
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("client", [*clients.every(), None], ids=lambda client: str(client or "openai"))
 def test_every_end_has_its_class(
-    kind: str,
+    client: Installed | None,
+    settle_in: SettleIn,
     database_url: str,
     redis_url: str,
     tmp_path: Path,
@@ -146,14 +144,21 @@ def test_every_end_has_its_class(
     record_property: Callable[[str, object], None],
 ) -> None:
     """Work is done and paid for; each fault ends the first run in its class, by what the client shows."""
+    settle_in({client.kind: client.version} if client else {})
+    wrong = []
     with ExitStack() as exits:
         servers = embedded.Services(database_url, redis_url)
-        stage = Stage(kind, tmp_path, servers, f"{unique_name('test')}:", exits)
+        stage = Stage(client.kind if client else "openai", tmp_path, servers, f"{unique_name('test')}:", exits)
         for name, scenario in stage.scenarios.items():
             run = stage.play(name)
-            record_property("end", _line(stage, name, run))
-            _check(stage, name, scenario, run)
+            record_property("end", f"{client.version if client else '':9} {_line(stage, name, run)}")
+            try:
+                _check(stage, name, scenario, run)
+            except AssertionError as error:
+                record_property("failed", name)
+                wrong.append(error)
         assert audit(stage.fleet.installation).violations == ()
+    assert not wrong, [str(error) for error in wrong]
 
 
 def _check(stage: Stage, name: str, scenario: Scenario, run: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from vibey.domain.effort import Effort
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.engines.clients.client import STALL_SECONDS
+from vibey.engines.clients.tried import newest_of
 from vibey.engines.contract import EngineConfig, Job
 from vibey.engines.registry import build
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vibey.domain.outcome import Outcome
+    from vibey.engines.contract import Health
 
     Run = Callable[..., Outcome]
 
@@ -239,3 +241,61 @@ def test_settings_a_kind_cannot_use_are_refused() -> None:
         build(EngineConfig("e", "codex", base_url="http://u:p@host"))
     with pytest.raises(InvalidInput, match=r"engine\.e\.model"):
         build(EngineConfig("e", "opencode", base_url="http://host"))
+
+
+TAPPED = sorted(kind for kind, client in CLIENTS.items() if client.taps)
+HIDES = "this version hides its requests"
+REQUEST = """printf '{"type":"vibey.request","key":"%s"}\\n' "$VIBEY_TAP" >&2; """
+
+
+@pytest.mark.parametrize("kind", TAPPED)
+def test_a_client_that_hides_its_requests_is_named(
+    kind: str, run: Run, install: Callable[..., None], tmp_path: Path
+) -> None:
+    """By the log of the run that found it, once, and by the doctor, for that version and until a run is seen again."""
+    log, state = tmp_path / "runs" / "run-70" / "output.log", tmp_path / "state"
+
+    def found(version: str, before: str = "") -> tuple[int, Health]:
+        install(
+            kind, f'[ "$1" = --version ] && {{ echo {version}; exit; }}; {before}{printing(f"{kind}-success.stream")}'
+        )
+        assert isinstance(run(kind, state_dir=state), Success)
+        health = build(EngineConfig("e", kind, model=version, api_key_env="TEAM_KEY", state_dir=state)).doctor()
+        return log.read_text().count(f"[vibey] {HIDES}"), health
+
+    count, health = found("0.0.1")
+    assert (count, health.good) == (1, True)
+    assert HIDES in health.detail
+    assert f"npm install -g {CLIENTS[kind].package}@" in health.fix
+    other = build(EngineConfig("e", kind, model="other", api_key_env="TEAM_KEY", state_dir=tmp_path / "none")).doctor()
+    assert HIDES not in other.detail
+    count, health = found("0.0.2", REQUEST)
+    assert (count, HIDES in health.detail, list(state.iterdir())) == (0, False, [])
+
+
+@pytest.mark.parametrize("kind", TAPPED)
+def test_what_comes_before_the_models_answer_proves_nothing(
+    kind: str, run: Run, install: Callable[..., None], tmp_path: Path
+) -> None:
+    """Clients print events before they have asked anything; only one that needed an answer shows that a request hid."""
+    install(kind, """echo '{"type":"system","subtype":"init"}'; echo '{"type":"init"}'; exit 3""")
+    assert isinstance(run(kind, state_dir=tmp_path / "state"), Failure)
+    assert HIDES not in (tmp_path / "runs" / "run-70" / "output.log").read_text()
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_version_newer_than_any_tried_is_told(kind: str, install: Callable[..., None]) -> None:
+    """The doctor names it, and the newest that was tried; it is no fault. Tried and older ones go without a word."""
+    newest = newest_of(kind)
+    assert newest is not None
+
+    def detail(version: str) -> str:
+        install(kind, f"echo {version}")
+        health = build(EngineConfig("e", kind, model=version, api_key_env="TEAM_KEY")).doctor()
+        assert (health.good, health.version, health.fix) == (True, version, "")
+        return health.detail
+
+    newer = f"newer than any version tried ({newest.version} on {newest.day})"
+    versions = f"{int(newest.version.partition('.')[0]) + 1}.0.0", newest.version, f"{newest.version}-rc.1", "0.0.1"
+    assert [newer in detail(version) for version in versions] == [True, False, False, False]

@@ -15,10 +15,19 @@ if TYPE_CHECKING:
     from vibey.engines.contract import Engine, Job, Stopped
 
 
-def carried_out(engine: Engine, job: Job, folder: Path, seconds: int = 60) -> Outcome | Stopped:
+def carried_out(
+    engine: Engine, job: Job, folder: Path, seconds: int = 60, stall_seconds: float | None = None
+) -> Outcome | Stopped:
     """Run it to its end; its own folder is made below this one."""
     return execute(
-        engine, job, directory_root=folder, lease_seconds=60, renew=lambda: Renewal.KEPT, timeout_seconds=seconds
+        engine,
+        job,
+        directory_root=folder,
+        lease_seconds=60,
+        renew=lambda: Renewal.KEPT,
+        timeout_seconds=seconds,
+        stall_seconds=stall_seconds,
+        grace_seconds=1.0,
     )
 
 

@@ -60,7 +60,8 @@ class EngineConfig:
 
     `efforts` gives extra arguments per effort the engine really achieves. `env` names variables of the worker
     that pass to the engine's processes beside the allow-list. The API key comes from a variable or a file,
-    never from here.
+    never from here. `state_dir` is a folder of this machine where the adapter may keep what it found out about its
+    client from one run to the next; None: it keeps nothing.
     """
 
     name: str
@@ -82,6 +83,7 @@ class EngineConfig:
     workspace_roots: tuple[Path, ...] = ()
     workspace_author: str = DEFAULT_AUTHOR
     checks: Mapping[str, Check] = field(default_factory=dict)
+    state_dir: Path | None = None
 
     def achieved(self, asked: Effort) -> Effort:
         """The effort a job that asks for this one really gets."""
@@ -119,6 +121,8 @@ class Description:
     """What an engine can do. No efforts: it takes any as given; prices are dollars for a million tokens.
 
     `stall_seconds` is the silence after which a run counts as stalled unless the operator names one; None: never.
+    `silent_work`: its processes may work for long without output, so that their use of the processor, of files and of
+    sockets ends a silence as output does.
     """
 
     kind: str
@@ -127,12 +131,16 @@ class Description:
     price_in: Decimal | None = None
     price_out: Decimal | None = None
     stall_seconds: float | None = None
+    silent_work: bool = False
 
     @classmethod
-    def declared(cls, config: EngineConfig, stall_seconds: float | None = None) -> Description:
+    def declared(
+        cls, config: EngineConfig, stall_seconds: float | None = None, *, silent_work: bool = False
+    ) -> Description:
         """What the operator declared: capabilities, efforts and prices."""
         efforts = tuple(sorted(config.efforts))
-        return cls(config.kind, config.capabilities, efforts, config.price_in, config.price_out, stall_seconds)
+        prices = config.price_in, config.price_out
+        return cls(config.kind, config.capabilities, efforts, *prices, stall_seconds, silent_work)
 
 
 @dataclass(frozen=True, slots=True)

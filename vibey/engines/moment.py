@@ -30,6 +30,10 @@ class Moment:
         shift = int(seconds * _BILLION)
         return Moment(self.monotonic_ns + shift, self.boot_ns + shift)
 
+    def awake_seconds_since(self, earlier: Moment) -> float:
+        """How long after the earlier moment it came, not counting sleep."""
+        return (self.monotonic_ns - earlier.monotonic_ns) / _BILLION
+
     def has_come(self) -> bool:
         """Whether either clock has reached it: after a sleep, the one that counted the sleep is first."""
         return self.seconds_left() <= 0

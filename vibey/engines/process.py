@@ -110,6 +110,11 @@ class SupervisedProcess:
         control.setblocking(False)  # noqa: FBT003  (its one parameter is positional)
 
     @property
+    def root(self) -> int:
+        """The process that everything of the tree is below; 0 if none was started."""
+        return 0 if self._guard is None else self._guard.pid
+
+    @property
     def exit(self) -> Exit | None:
         """How the tree ended; None while that is not known."""
         return self._exit

@@ -19,16 +19,20 @@ PROC = "/proc"
 
 
 class Process:
-    """One row. `started` (clock ticks since boot) tells it from a later process with its number."""
+    """One row. `started` (clock ticks since boot) tells it from a later process with its number.
 
-    __slots__ = ("group", "parent", "pid", "started", "state")
+    `ticks` is the processor time it has used, with that of children it has waited for, in clock ticks.
+    """
 
-    def __init__(self, pid: int, state: str, parent: int, group: int, started: int) -> None:
+    __slots__ = ("group", "parent", "pid", "started", "state", "ticks")
+
+    def __init__(self, pid: int, state: str, parent: int, group: int, started: int, ticks: int = 0) -> None:
         self.pid = pid
         self.state = state
         self.parent = parent
         self.group = group
         self.started = started
+        self.ticks = ticks
 
     @property
     def alive(self) -> bool:
@@ -47,7 +51,8 @@ def read(pid: int) -> Process | None:
     fields = line.rpartition(b")")[2].split()
     if len(fields) < 20:
         return None
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19]))
+    ticks = sum(map(int, fields[11:15]))
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19]), ticks)
 
 
 def table() -> dict[int, Process]:

@@ -60,15 +60,16 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     from this thread. `secrets` gives what no log and no outcome may show, beside what the processes are given; it is
     asked when there is something to show.
     """
+    description = engine.describe()
     watch = Watch(
-        Limits(lease_seconds, timeout_seconds, stall_seconds, grace_seconds),
+        Limits(lease_seconds, timeout_seconds, stall_seconds, grace_seconds, description.silent_work),
         claimed_at=claimed_at or Moment.now(),
         renew=renew,
         wake=wake,
         name=f"vibey-run-{job.run_id}",
     )
     context = RunContext(job, directory_root, watch, secrets)
-    spending = Spending(engine.describe(), cost_limit_usd, watch, on_progress)
+    spending = Spending(description, cost_limit_usd, watch, on_progress)
     try:
         outcome = context.masked(spending.completed(_outcome(engine, job, context, spending)))
         reason = context.ended_for()
@@ -112,9 +113,10 @@ def _ended(reason: StopReason, outcome: Outcome, limits: Limits) -> Outcome | St
     if reason in {StopReason.CANCEL, StopReason.LEASE_LOST}:
         return Stopped(reason, cost, tokens_in, tokens_out)
     failure_class = FailureClass.WORK if reason is StopReason.COST_LIMIT else FailureClass.ENGINE
+    nothing = "no output, and no processor, file or socket activity," if limits.silent_work else "silent"
     detail = {
         StopReason.TIMEOUT: f"timeout: not done after {limits.timeout_seconds:g} s",
-        StopReason.STALL: f"stall: silent for {limits.stall_seconds or 0:g} s",
+        StopReason.STALL: f"stall: {nothing} for {limits.stall_seconds or 0:g} s",
         StopReason.COST_LIMIT: f"stopped: its cost, {cost} USD, is above its limit",
     }[reason]
     return Failure(failure_class, detail, cost_usd=cost, tokens_in=tokens_in, tokens_out=tokens_out)

@@ -4,6 +4,11 @@ It has one thread, born when the run first has something to guard. The thread sl
 renewal is due, the timeout, silence for too long, news from outside. It never touches the work's output; it
 only extends and stops.
 
+A run stalls after a silence: a time without output and without progress. Where the engine's work may be silent
+(`silent_work`), the thread also looks, during a silence, at what the processes do (`vibey.engines.activity`); the run
+then stalls only if they were active in no more than an eighth of that time. A client whose provider does not answer
+is not still all the time: it breaks its request off and sends it again every two to five minutes.
+
 The lease's arithmetic, all on this process's clocks. A renewal sent at moment s and answered "kept" proves
 that the database ended no lease at s or later, and counts a full length from an instant after s. So the tree
 may live up to s + length - length/10: counted from *before* the call, however long the answer took, less a
@@ -15,9 +20,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vibey.engines import activity
 from vibey.engines.contract import Exit, Renewal, RunStopped, StopReason
 from vibey.engines.moment import Moment
 
@@ -32,16 +39,24 @@ logger = logging.getLogger(__name__)
 _LONGEST_WAIT_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 1.0
 _LONGEST_JOIN_SECONDS = 0.2
+# How often silent work is looked at during the silence that makes a stall, and how far apart at least.
+_LOOKS_BEFORE_STALL = 30
+_SHORTEST_LOOK_SECONDS = 0.1
+_STILL_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: the lease, the most a run may take, the longest silence (None: any), the grace when ended."""
+    """Seconds: the lease, the most a run may take, the longest silence (None: any), the grace when ended.
+
+    `silent_work`: what the processes do without output ends a silence, too.
+    """
 
     lease_seconds: float
     timeout_seconds: float
     stall_seconds: float | None = None
     grace_seconds: float = 10.0
+    silent_work: bool = False
 
     def safe_end(self, sent: Moment) -> Moment:
         """Up to when a renewal sent at this moment lets the work live."""
@@ -74,6 +89,9 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._began = Moment.now()
         self._heard_at = self._began
+        self._looked_at = self._began
+        self._seen = activity.Sample()
+        self._active: deque[tuple[Moment, float]] = deque()
         self._lease_end = limits.safe_end(claimed_at)
         self._due = limits.next_due(claimed_at)
         self._unreached = False
@@ -145,7 +163,7 @@ class Watch:
         if self.stopped is None:
             looks.append(self._began.plus(self.limits.timeout_seconds).awake_seconds_left())
             if self.limits.stall_seconds is not None:
-                looks.append(self._last_heard().plus(self.limits.stall_seconds).awake_seconds_left())
+                looks.append(self._stall_due(self.limits.stall_seconds).awake_seconds_left())
         return max(0.001, min(looks))
 
     def _renew_once(self) -> None:
@@ -184,12 +202,38 @@ class Watch:
             self.stop(StopReason.LEASE_LOST)
         elif self._began.plus(self.limits.timeout_seconds).has_come_awake():
             self.stop(StopReason.TIMEOUT)
-        elif self._is_silent():
+        elif self._is_stalled():
             self.stop(StopReason.STALL)
 
-    def _is_silent(self) -> bool:
+    def _is_stalled(self) -> bool:
         longest = self.limits.stall_seconds
-        return longest is not None and self._last_heard().plus(longest).has_come_awake()
+        if longest is None or not self._stall_due(longest).has_come_awake():
+            return False
+        if self.limits.silent_work:
+            active_seconds = self._look(longest)
+            return self._last_heard().plus(longest).has_come_awake() and active_seconds <= longest * _STILL_SHARE
+        return True
+
+    def _stall_due(self, longest: float) -> Moment:
+        """When to see whether the run has stalled: at the end of the silence, or when its processes are looked at."""
+        if not self.limits.silent_work:
+            return self._last_heard().plus(longest)
+        return self._last_look().plus(max(_SHORTEST_LOOK_SECONDS, longest / _LOOKS_BEFORE_STALL))
+
+    def _look(self, longest: float) -> float:
+        """Look at the processes; for how many of the last `longest` seconds they were active."""
+        now = Moment.now()
+        seen = activity.sample(process.root for process in self._members() if process.exit is None)
+        if seen.is_active_since(self._seen, now.awake_seconds_since(self._looked_at)):
+            self._active.append((now, now.awake_seconds_since(self._last_look())))
+        self._seen, self._looked_at = seen, now
+        while self._active and self._active[0][0].plus(longest).has_come_awake():
+            self._active.popleft()
+        return sum(seconds for _, seconds in self._active)
+
+    def _last_look(self) -> Moment:
+        """The last output or look, whichever was later: as long as there is output, there is no need to look."""
+        return max(self._looked_at, self._last_heard())
 
     def _last_heard(self) -> Moment:
         return max((self._heard_at, *(process.heard_at for process in self._members())))

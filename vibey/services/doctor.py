@@ -156,7 +156,8 @@ def _engines(settings: Settings, waiting: Waiting | None, found: dict[str, Healt
         yield Check(
             "engines", State.FAIL, "none is configured", "run: vibey init, or write [engine.NAME] in vibey.toml"
         )
-    for name, health in fleet.looks((config_of(each) for each in configured.values() if each.enabled), waiting):
+    enabled = (config_of(each, settings) for each in configured.values() if each.enabled)
+    for name, health in fleet.looks(enabled, waiting):
         if found is not None:
             found[name] = health
         yield engine_check(name, health)

@@ -26,16 +26,19 @@ if TYPE_CHECKING:
 
     from vibey.services.asking import Waiting
     from vibey.services.installation import Installation
-    from vibey.settings import EngineSettings, Settings, VerifySettings
+    from vibey.settings import EngineSettings, Settings
     from vibey.store.database import Connection
 
 # Above what any doctor of ours takes with every one of its own limits used up.
 LOOK_SECONDS = 30.0
+CLIENTS = "clients"
+"""Below data_dir: what runs found out about the coding clients of this machine."""
 LATE_FIX = "see why its doctor hangs; jobs still go to it"
 
 
-def config_of(engine: EngineSettings, verify: Mapping[str, VerifySettings] | None = None) -> EngineConfig:
-    """An engine's settings as its adapter takes them, with the checks its jobs may name."""
+def config_of(engine: EngineSettings, settings: Settings | None = None) -> EngineConfig:
+    """An engine's settings as its adapter takes them; with all settings, also its jobs' checks and its state folder."""
+    verify = {} if settings is None else settings.verify
     return EngineConfig(
         name=engine.name,
         kind=engine.kind,
@@ -55,13 +58,14 @@ def config_of(engine: EngineSettings, verify: Mapping[str, VerifySettings] | Non
         stall_seconds=engine.stall_seconds,
         workspace_roots=tuple(engine.workspace_roots),
         workspace_author=engine.workspace_author,
-        checks={name: Check(each.argv, each.timeout_seconds) for name, each in (verify or {}).items()},
+        checks={name: Check(each.argv, each.timeout_seconds) for name, each in verify.items()},
+        state_dir=None if settings is None else settings.data_dir / CLIENTS,
     )
 
 
 def examine(installation: Installation, names: Iterable[str]) -> dict[str, Health]:
     """Ask each engine's doctor on this machine and record what they found."""
-    found = dict(looks(config_of(installation.settings.engine[name]) for name in names))
+    found = dict(looks(config_of(installation.settings.engine[name], installation.settings) for name in names))
     record(installation, found)
     return found
 

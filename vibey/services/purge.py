@@ -21,6 +21,7 @@ from vibey.engines.removal import remove
 from vibey.engines.tree import release
 from vibey.engines.workspace import CONTROL
 from vibey.services import machine, supervised, unit
+from vibey.services.fleet import CLIENTS
 from vibey.services.outputs import RUN_FOLDER
 from vibey.services.programs import Layout
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from vibey.settings import Settings
 
 RUNS = "runs"
+# What is kept of a kind of client, and what a write of it that was cut short leaves.
+_FINDING = re.compile(r"[a-z-]+\.(\d+\.new|json)")
 # What supervisord, the programs and their logs are called.
 _PROCESS_FILE = re.compile(
     r"supervisord\.(conf|pid|out|log(\.\d+)?|sock(\.\d+)?)|[a-z]+\.log(\.\d+)?|beat-schedule([-.].*)?"
@@ -73,6 +76,7 @@ def purge(settings: Settings, environ: Mapping[str, str], step: Callable[[str], 
     supervised.stop(layout)
     step("removing files")
     _remove_runs(data_dir / RUNS)
+    _remove_findings(data_dir / CLIENTS)
     embedded.destroy(data_dir)
     embedded.remove_unused_programs()
     _remove_processes(layout)
@@ -113,6 +117,14 @@ def _remove_runs(root: Path) -> None:
             release(entry / CONTROL)
             remove(entry)
     _remove_empty(root)
+
+
+def _remove_findings(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink():
+        for entry in folder.iterdir():
+            if _FINDING.fullmatch(entry.name):
+                remove(entry)
+        _remove_empty(folder)
 
 
 def _remove_processes(layout: Layout) -> None:

@@ -180,7 +180,7 @@ def _executed(
             return Failure(FailureClass.WORK, "the deadline had passed before it started")
         timeout = min(timeout, started.deadline_seconds)
     try:
-        adapter = equipped(config_of(engine, settings.verify))
+        adapter = equipped(config_of(engine, settings))
     except VibeyError as error:
         return Failure(FailureClass.MISCONFIGURED, str(error))
     return execute(

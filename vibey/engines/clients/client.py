@@ -11,15 +11,18 @@ from __future__ import annotations
 import os
 import re
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import Failure, FailureClass, one_line
+from vibey.engines.clients import hiding
 from vibey.engines.clients.descriptor import Client, Setup
-from vibey.engines.clients.health import look
+from vibey.engines.clients.health import joined, look
 from vibey.engines.clients.reading import Reading
 from vibey.engines.clients.tap import Tap
+from vibey.engines.clients.tried import newest_of
 from vibey.engines.contract import (
     Context,
     Description,
@@ -34,12 +37,13 @@ from vibey.engines.environment import allowed, check_extras
 from vibey.engines.keys import confided, key_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from vibey.engines.clients.descriptor import Launch
 
-STALL_SECONDS = 900.0
-"""The longest silence without an operator's word: clients let one command of a job run ten minutes in silence."""
+STALL_SECONDS = 300.0
+"""The longest time without output and without activity of any process, unless the operator sets another."""
 GRACE_SECONDS = 0.5
 FOLDER = "client"
 PREFACE = "The task:\n"
@@ -62,7 +66,7 @@ class ClientEngine:
 
     def describe(self) -> Description:
         """The efforts and prices the operator declared, and the silence that is taken for a stall."""
-        return Description.declared(self._config, STALL_SECONDS)
+        return Description.declared(self._config, STALL_SECONDS, silent_work=True)
 
     def doctor(self) -> Health:
         """Whether the client is there and has a login, by its own short commands; never a question to a model."""
@@ -72,7 +76,14 @@ class ClientEngine:
             return Health(
                 installed=True, logged_in=False, detail=f"no usable key in {error.field}", fix=f"set {error.field}"
             )
-        return look(self.client, self._config, key, allowed(os.environ, self._config.env))
+        health = look(self.client, self._config, key, allowed(os.environ, self._config.env))
+        folder, client = self._config.state_dir, self.client
+        if folder is None or not hiding.hides(folder, client.kind, health.version):
+            return health
+        tried = newest_of(client.kind)
+        version = tried.version if tried else "latest"
+        fix = f"install a version that was tried: npm install -g {client.package}@{version}"
+        return replace(health, detail=joined(health.detail, hiding.WORDS), fix=health.fix or fix)
 
     def run(self, job: Job, context: Context) -> RunSteps:
         """Run the client to its end, or to the first refusal it shows."""
@@ -100,14 +111,28 @@ class ClientEngine:
         guard = _Guard(reading, process)
         try:
             for line in process.lines():
+                untapped = reading.untapped
                 progress = reading.take(line)
                 guard.look()
+                if self.client.taps and reading.untapped and not untapped:
+                    context.output.note(f"{hiding.WORDS}: a refusal that it does not print ends the run as a stall")
                 if progress is not None:
                     yield progress
             ending = process.wait()
         finally:
             guard.end()
+        self._keep(reading, key, passed)
         return reading.outcome(ending, launch.argv[0])
+
+    def _keep(self, reading: Reading, key: str, passed: Mapping[str, str]) -> None:
+        """Keep for the doctor whether the tap saw this client's requests, as far as the run has shown it."""
+        folder, client = self._config.state_dir, self.client
+        if folder is None or not client.taps:
+            return
+        if reading.tapped:
+            hiding.forget(folder, client.kind)
+        elif reading.untapped:
+            hiding.record(folder, client.kind, look(client, self._config, key, passed).version)
 
 
 class _Guard:

@@ -53,7 +53,7 @@ class Client:
     """One coding client. It reads the prompt on its standard input.
 
     `package` is its name in the npm registry; `login` looks for a login given the client's path and the environment;
-    `login_fix` is what a person does for one.
+    `login_fix` is what a person does for one. `taps`: its launch loads the tap.
     """
 
     kind: str
@@ -65,3 +65,4 @@ class Client:
     login: Callable[[str, Mapping[str, str], EngineConfig], Login]
     login_fix: str
     needs_model: bool = False
+    taps: bool = False

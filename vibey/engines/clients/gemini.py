@@ -103,4 +103,5 @@ class GeminiEngine(ClientEngine):
         table=TABLE,
         login=by_files(".gemini/oauth_creds.json", ".gemini/settings.json"),
         login_fix="start gemini once, as the workers' user, to log in; or set api_key_env",
+        taps=True,
     )

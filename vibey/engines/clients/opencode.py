@@ -141,4 +141,5 @@ class OpencodeEngine(ClientEngine):
         login=login,
         login_fix="run: opencode auth login, as the workers' user; or set api_key_env",
         needs_model=True,
+        taps=True,
     )

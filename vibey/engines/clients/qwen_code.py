@@ -74,4 +74,5 @@ class QwenCodeEngine(ClientEngine):
         table=TABLE,
         login=by_files(".qwen/oauth_creds.json", ".qwen/settings.json"),
         login_fix="start qwen once, as the workers' user, to log in; or set api_key_env",
+        taps=True,
     )

@@ -36,7 +36,7 @@ _VIBEYS_OWN = frozenset({69, 75, 78})
 
 
 class Reading:
-    """The output of one run. `refusal` is the sign to end the run by, once there is one."""
+    """The output of one run. `refusal` is the sign to end the run by, once there is one; `tapped`: the tap reported."""
 
     def __init__(self, table: Table, hear: Hearing, tap: Tap, clock: Callable[[], float] = time.monotonic) -> None:
         self._table = table
@@ -54,6 +54,7 @@ class Reading:
         self._last_sign: Sign | None = None
         self.transcript = Transcript()
         self.refusal: Sign | None = None
+        self.tapped = False
 
     def take(self, line: str) -> Progress | None:
         """Take in a line; a report when there is news of what it costs, or words and a second has passed."""
@@ -63,6 +64,11 @@ class Reading:
         for event in self._events(line):
             self._take(event)
         return self._news()
+
+    @property
+    def untapped(self) -> bool:
+        """Whether the model has answered, and the tap has reported no request."""
+        return self.transcript.alive > 0 and not self.tapped
 
     @property
     def patience(self) -> float | None:
@@ -110,10 +116,12 @@ class Reading:
         yield {"line": text}
 
     def _take(self, event: Mapping[str, Any]) -> None:
-        sign = self._tap.sign(event)
-        if sign is not None:
-            self._row_tapped = True
-            self._judge(sign, counts=True)
+        if self._tap.signed(event):
+            self.tapped = True
+            sign = self._tap.sign(event)
+            if sign is not None:
+                self._row_tapped = True
+                self._judge(sign, counts=True)
             return
         sign = self._table.sign(event)
         if sign is not None:

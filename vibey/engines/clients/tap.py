@@ -1,8 +1,9 @@
-"""Tap: has a client that hides its provider's refusals tell of them, by a small script loaded into it.
+"""Tap: reports what a client's provider answers, by a small script loaded into the client.
 
-Several clients wait silently for an hour when they are told to. `tap.mjs` runs
-inside those that are JavaScript, watches their requests to the provider and prints each refusal with status, headers
-and body, signed with a word that only this run knows.
+Several clients wait silently for an hour when they are told to. `tap.mjs` runs inside those that are JavaScript and
+watches their requests to the provider. It prints each refusal with status, headers and body; that there was a request
+at all, once; and the limits named beside successes, at most once in 10 s. Each line is signed with a word that only
+this run knows. A version of a client whose requests the script cannot see prints none of them (`hiding`).
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ class Tap:
         loaded = f"--import={SCRIPT} {options}".strip()
         return {**self.variables(base_url), "NODE_OPTIONS": loaded, "VIBEY_TAP_NODE_OPTIONS": options}
 
+    def signed(self, event: Event) -> bool:
+        """Whether this tap printed the line."""
+        return event.get("key") == self.word and text_of(event.get("type")).startswith("vibey.")
+
     def sign(self, event: Event) -> Sign | None:
-        """The sign in a line of this tap's; None for anything else."""
+        """The sign in a refusal that this tap printed; None for anything else."""
         status, headers = event.get("status"), event.get("headers")
-        if event.get("type") != "vibey.refusal" or event.get("key") != self.word or not isinstance(status, int):
+        if event.get("type") != "vibey.refusal" or not self.signed(event) or not isinstance(status, int):
             return None
         told = {str(name): str(value) for name, value in headers.items()} if isinstance(headers, dict) else {}
         sign = answered(status, text_of(event.get("body")), told)
