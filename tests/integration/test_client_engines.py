@@ -15,7 +15,6 @@ from vibey.domain.effort import Effort
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.engines.clients.client import STALL_SECONDS
-from vibey.engines.clients.tried import newest_of
 from vibey.engines.contract import EngineConfig, Job
 from vibey.engines.registry import build
 
@@ -282,20 +281,3 @@ def test_what_comes_before_the_models_answer_proves_nothing(
     assert isinstance(run(kind, state_dir=tmp_path / "state"), Failure)
     assert HIDES not in (tmp_path / "runs" / "run-70" / "output.log").read_text()
     assert not (tmp_path / "state").exists()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_version_newer_than_any_tried_is_told(kind: str, install: Callable[..., None]) -> None:
-    """The doctor names it, and the newest that was tried; it is no fault. Tried and older ones go without a word."""
-    newest = newest_of(kind)
-    assert newest is not None
-
-    def detail(version: str) -> str:
-        install(kind, f"echo {version}")
-        health = build(EngineConfig("e", kind, model=version, api_key_env="TEAM_KEY")).doctor()
-        assert (health.good, health.version, health.fix) == (True, version, "")
-        return health.detail
-
-    newer = f"newer than any version tried ({newest.version} on {newest.day})"
-    versions = f"{int(newest.version.partition('.')[0]) + 1}.0.0", newest.version, f"{newest.version}-rc.1", "0.0.1"
-    assert [newer in detail(version) for version in versions] == [True, False, False, False]

@@ -17,8 +17,10 @@ from tests.support.cli import Cli, write_config
 from tests.support.databases import query
 from tests.support.fleet import gone
 from tests.support.installation import noop
+from tests.support.recordings import CLIENTS
 from tests.support.wait import until
 from vibey.engines import looking, modelserver
+from vibey.engines.clients.tried import newest_of
 from vibey.services import fleet
 from vibey.services.doctor import State, check
 
@@ -237,3 +239,24 @@ def test_rules_that_nobody_can_read_are_told_and_the_rest_is_looked_at(open_benc
     assert "'both'" in found["project odd"].detail
     assert "database" in found
     assert "beat" in found
+
+
+@pytest.mark.parametrize("kind", sorted(CLIENTS))
+def test_a_client_newer_than_any_tried_is_named(
+    kind: str, open_bench: Callable[..., Bench], program: Callable[[str, str], None]
+) -> None:
+    """Once for all engines of it, with the newest that was tried and when; tried and older ones go without a word."""
+    newest = newest_of(kind)
+    assert newest is not None
+    major = int(newest.version.partition(".")[0])
+    versions = (newest.version, f"{newest.version}-rc.1", "0.0.1", f"{major + 1}.0.0-beta.1")
+    told = {}
+    for version in versions:
+        program(CLIENTS[kind].binary, f"echo {version}")
+        # What was found is kept for a minute, by the model among others.
+        bench = open_bench(engine={name: {"kind": kind, "model": f"m/{version}"} for name in ("a", "b")})
+        found = check(bench.installation, staff=False)
+        told[version] = [(each.state, each.detail) for each in found if each.name == "clients"]
+    last = versions[-1]
+    words = f"{kind} {last} is newer than any version tried ({newest.version} on {newest.day})"
+    assert told == {**{version: [] for version in versions}, last: [(State.OK, words)]}

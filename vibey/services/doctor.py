@@ -9,6 +9,7 @@ from vibey import embedded
 from vibey.coordination import server
 from vibey.domain.errors import SchemaOutdated, ServiceUnavailable, SettingsError
 from vibey.domain.outcome import one_line
+from vibey.engines.clients.tried import newer_than_tried
 from vibey.services import apply, fleet
 from vibey.services.checks import Check, State, run_check
 from vibey.services.display import cap as cap_in_words
@@ -156,14 +157,26 @@ def _engines(settings: Settings, waiting: Waiting | None, found: dict[str, Healt
         yield Check(
             "engines", State.FAIL, "none is configured", "run: vibey init, or write [engine.NAME] in vibey.toml"
         )
+    looked: dict[str, str | None] = {}
     enabled = (config_of(each, settings) for each in configured.values() if each.enabled)
     for name, health in fleet.looks(enabled, waiting):
         if found is not None:
             found[name] = health
+        looked[configured[name].kind] = health.version
         yield engine_check(name, health)
+    yield from clients_checks(looked)
     for name, engine in configured.items():
         if not engine.enabled:
             yield Check(f"engine {name}", State.OK, "disabled")
+
+
+def clients_checks(versions: Mapping[str, str | None]) -> Iterator[Check]:
+    """The coding clients here that are newer than every version that was tried; `versions` by the kind of engine."""
+    for kind, version in sorted(versions.items()):
+        newest = None if version is None else newer_than_tried(kind, version)
+        if newest is not None:
+            detail = f"{kind} {version} is newer than any version tried ({newest.version} on {newest.day})"
+            yield Check("clients", State.OK, detail)
 
 
 def _recorded(installation: Installation, found: Mapping[str, Health]) -> Iterator[Check]:

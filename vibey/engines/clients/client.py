@@ -19,7 +19,7 @@ from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import Failure, FailureClass, one_line
 from vibey.engines.clients import hiding
 from vibey.engines.clients.descriptor import Client, Setup
-from vibey.engines.clients.health import joined, look
+from vibey.engines.clients.health import look
 from vibey.engines.clients.reading import Reading
 from vibey.engines.clients.tap import Tap
 from vibey.engines.clients.tried import newest_of
@@ -83,7 +83,7 @@ class ClientEngine:
         tried = newest_of(client.kind)
         version = tried.version if tried else "latest"
         fix = f"install a version that was tried: npm install -g {client.package}@{version}"
-        return replace(health, detail=joined(health.detail, hiding.WORDS), fix=health.fix or fix)
+        return replace(health, detail=f"{health.detail}, {hiding.WORDS}".removeprefix(", "), fix=health.fix or fix)
 
     def run(self, job: Job, context: Context) -> RunSteps:
         """Run the client to its end, or to the first refusal it shows."""

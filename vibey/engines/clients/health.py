@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import one_line
 from vibey.engines.clients.descriptor import Login
-from vibey.engines.clients.tried import remark
 from vibey.engines.contract import EngineConfig, Health
 from vibey.engines.kept import Kept
 from vibey.engines.looking import NoAnswer, late, output_of
@@ -47,13 +46,7 @@ def _look(client: Client, config: EngineConfig, key: str, environment: Mapping[s
     except NoAnswer as silence:
         return late(silence)
     fix = client.login_fix if login.found is False else ""
-    detail = joined(login.detail, remark(client.kind, version[0]))
-    return Health(installed=True, version=version[0], logged_in=login.found, detail=detail, fix=fix)
-
-
-def joined(*findings: str) -> str:
-    """What was found, in one line; what is empty is left out."""
-    return ", ".join(finding for finding in findings if finding)
+    return Health(installed=True, version=version[0], logged_in=login.found, detail=login.detail, fix=fix)
 
 
 def by_status(*arguments: str) -> Callable[[str, Mapping[str, str], EngineConfig], Login]:

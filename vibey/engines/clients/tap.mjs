@@ -25,7 +25,8 @@ if (options) process.env.NODE_OPTIONS = options
 else if (options === "") delete process.env.NODE_OPTIONS
 
 const asks = /(?:\/chat\/completions|\/v1\/messages|\/responses|[gG]enerateContent)(?:\?.*)?$/
-const limits = /^(?:retry-after(?:-ms)?|(?:x|anthropic)-ratelimit-.*)$/
+// The headers that `vibey.engines.resets` reads.
+const limits = /^(?:(?:x-(?:ms-)?)?retry-after(?:-ms)?|(?:x-|anthropic-)?rate-?limit(?:-.*)?|x-codex-.*)$/
 
 let requested = false
 let limitsTold = -Infinity

@@ -1,4 +1,4 @@
-"""Tried: the versions of clients that the tests of real clients have run, and what doctors report of others.
+"""Tried: the versions of clients that the tests of real clients have run.
 
 `tried.json` beside this file holds, for each kind, what was tried and when; `make test-clients` writes it.
 """
@@ -40,12 +40,10 @@ def trials() -> Mapping[str, tuple[Trial, ...]]:
     }
 
 
-def remark(kind: str, version: str) -> str:
-    """What a doctor adds to a version that is newer than all that were tried; else nothing."""
+def newer_than_tried(kind: str, version: str) -> Trial | None:
+    """The newest trial of a kind, if the version is newer; None for versions that are not, and kinds without trials."""
     newest = newest_of(kind)
-    if newest is None or _order(version) <= _order(newest.version):
-        return ""
-    return f"newer than any version tried ({newest.version} on {newest.day})"
+    return newest if newest is not None and _order(version) > newest.order() else None
 
 
 def newest_of(kind: str) -> Trial | None:
