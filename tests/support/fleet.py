@@ -19,7 +19,7 @@ import psutil
 from tests.support import trees
 from tests.support.databases import query
 from tests.support.wait import HANGING, until
-from tests.support.warm import Started, start_fresh
+from tests.support.warm import start
 from vibey.services.apply import apply
 from vibey.services.enqueue import Order, place
 from vibey.services.installation import Installation
@@ -47,8 +47,7 @@ class Member:
         """Start a module of Python with these arguments, its own name the first; a fresh one starts from nothing."""
         self.name = name
         self.log = log
-        start = start_fresh if is_fresh else Started
-        self._process = start(arguments, folder=ROOT, environment=environment, log=log)
+        self._process = start(arguments, folder=ROOT, environment=environment, log=log, is_fresh=is_fresh)
 
     @property
     def pid(self) -> int:

@@ -51,6 +51,7 @@ class Started:
 
     def __init__(self, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path) -> None:
         """Start it in a folder, with a session and this environment; what it prints is appended to the log."""
+        assert not _read_at_a_start(environment), "a forked process has started already"
         log.touch()
         words = (list(arguments), str(folder), dict(environment), str(log))
         self._process = context.Process(target=_become, args=words, daemon=True)
@@ -76,10 +77,15 @@ class Started:
             os.kill(self.pid, signum)
 
 
-def start_fresh(
-    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
-) -> subprocess.Popen[bytes]:
-    """Start the same process from nothing, where its memory is looked at: a forked one fills what its parent freed."""
+def start(
+    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path, is_fresh: bool = False
+) -> Started | subprocess.Popen[bytes]:
+    """Start a process of a module, from nothing if it has to be: `is_fresh`, or variables that only a start reads.
+
+    Memory is looked at in fresh processes alone: a forked one fills what its parent freed before it grows.
+    """
+    if not is_fresh and not _read_at_a_start(environment):
+        return Started(arguments, folder=folder, environment=environment, log=log)
     with log.open("ab") as sink:
         return subprocess.Popen(
             [sys.executable, "-m", *arguments],
@@ -90,6 +96,15 @@ def start_fresh(
             stderr=sink,
             start_new_session=True,
         )
+
+
+def _read_at_a_start(environment: Mapping[str, str]) -> set[str]:
+    """The variables that the loader or the interpreter reads before any module, and that differ from this process's."""
+    return {
+        name
+        for name, value in environment.items()
+        if name.startswith(("LD_", "PYTHON")) and name != "PYTHONPATH" and value != os.environ.get(name)
+    }
 
 
 def _become(arguments: list[str], folder: str, environment: dict[str, str], log: str) -> None:
