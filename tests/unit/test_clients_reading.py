@@ -219,6 +219,89 @@ def test_running_cost_is_reported() -> None:
     assert (progress.cost_usd, progress.tokens_in, progress.tokens_out) == (Decimal("0.25"), 8, 2)
 
 
+LIMITS = [
+    "You've hit your limit \u00b7 resets 3pm (Europe/Berlin)",
+    "Claude AI usage limit reached|99999999",
+    "Spending cap reached resets 6pm",
+    "You've hit your weekly limit \u00b7 resets Dec 4, 3pm (America/New_York)",
+    "API Error: Rate limit reached",
+]
+
+
+@pytest.mark.parametrize("said", LIMITS)
+@pytest.mark.parametrize("code", [0, 1])
+def test_sentence_about_a_limit_without_a_status(said: str, code: int) -> None:
+    """A client's own error in words alone is a spent window, however it exits."""
+    result = {"type": "result", "subtype": "success", "is_error": True, "result": said}
+    assert verdict(read("claude-code", [printed(result)], code)) == ("capacity", "window")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("said", LIMITS)
+def test_sentence_in_the_place_of_an_answer(kind: str, said: str) -> None:
+    """With no token spent it is no success, with one it is what the model says; so is a text that speaks of limits."""
+    spent = talk(kind, said)
+    free = json.loads(json.dumps(spent).replace('"input_tokens": 12, "output_tokens": 3', '"output_tokens": 0'))
+    free = json.loads(json.dumps(free).replace('"input": 12, "output": 3', '"input": 0, "output": 0'))
+    assert verdict(read(kind, [printed(*spent)], 0)) == ("success", None)
+    assert verdict(read(kind, [printed(*free)], 0)) == ("capacity", "window")
+    talking = json.loads(json.dumps(free).replace(json.dumps(said), json.dumps(f"I fixed it; the message was: {said}")))
+    assert verdict(read(kind, [printed(*talking)], 0)) == ("success", None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_last_line_that_is_a_refusal(kind: str) -> None:
+    """A client that prints one sentence and ends badly has been refused; one that has worked has crashed."""
+    line = b"You've hit your limit. Try again in 3h\n"
+    outcome = read(kind, [line], 1)
+    assert verdict(outcome) == ("capacity", "window")
+    assert isinstance(outcome, Failure)
+    assert outcome.resets_in_ms == 3 * 3600 * 1000
+    assert verdict(read(kind, [printed(*talk(kind, "on")[:-1]), line], 1))[0] == "engine"
+
+
+def test_result_that_lost_its_words() -> None:
+    """An empty result beside an answer of the model is that answer; a window that is not rejected is no refusal."""
+    events = talk("claude-code", "Hello.")
+    events[-1]["result"] = ""
+    allowed = {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "overageStatus": "rejected"}}
+    outcome = read("claude-code", [printed(allowed, *events)], 0)
+    assert isinstance(outcome, Success)
+    assert outcome.result == {"text": "Hello."}
+
+
+@pytest.mark.parametrize(
+    ("kind", "event", "expected"),
+    [
+        ("codex", "stream disconnected before completion: Rate limit reached for m. Try again in 11s.", "window"),
+        ("codex", "Your input exceeds the context window of this model. Please adjust your input.", None),
+        ("claude-code", 'API Error: 429 {"error":{"type":"rate_limit_error","message":"x"}}', "window"),
+        ("claude-code", "API Error: Claude's response exceeded the 32000 output token maximum.", None),
+        ("claude-code", "API Error (m): 400 prompt is too long: 9 > 8", None),
+        (
+            "gemini",
+            "[API Error: You have exhausted your capacity on this model. Your quota will reset after 5s.]",
+            "window",
+        ),
+        ("gemini", "[API Error: prepayment credits are depleted]", "credits"),
+        ("qwen-code", "[API Error: Budget has been exceeded! Max budget: 10]", "credits"),
+        ("qwen-code", "[API Error: This model's maximum context length is 8192 tokens]", None),
+        ("opencode", "You've hit your limit", "window"),
+    ],
+)
+def test_errors_of_clients_go_by_the_table(kind: str, event: str, expected: str | None) -> None:
+    """What a provider said, in the field where each client repeats it; None stands for the job's own fault."""
+    forms: dict[str, dict[str, Any]] = {
+        "codex": {"type": "turn.failed", "error": {"message": event}},
+        "claude-code": {"type": "result", "subtype": "success", "is_error": True, "result": event},
+        "gemini": {"type": "result", "status": "error", "error": {"message": event}},
+        "qwen-code": {"type": "result", "is_error": True, "error": {"message": event}},
+        "opencode": {"type": "error", "error": {"name": "UnknownError", "data": {"message": event}}},
+    }
+    outcome = read(kind, [printed(forms[kind])], 1)
+    assert verdict(outcome) == (("capacity", expected) if expected else ("work", None)), outcome
+
+
 @pytest.mark.parametrize(
     ("kind", "event", "expected"),
     [

@@ -104,6 +104,13 @@ TOO_LONG: list[tuple[int | None, object]] = [
     (400, python(error("This model's maximum context length is 8192 tokens", code="context_length_exceeded"))),
     (400, [error("The input token count exceeds the maximum number of tokens allowed", status="INVALID_ARGUMENT")]),
     (400, '{"error": {"message": "prompt is too long: 9 tokens", "metadata": {"cut off he'),
+    (500, error("rpc error: code = Internal desc = prompt is longer than context window")),
+    (400, error("the prompt contains too many tokens for the model: 9000 > 8192")),
+    (400, error("The engine prompt length 5000 exceeds the max_model_len 4096. Please reduce prompt.")),
+    (400, "input_tokens (9000) + max_new_tokens (1000) exceeds context size 8192"),
+    (500, {"error": "Context size has been exceeded"}),
+    (503, error("Conversation too long for the model")),
+    (429, error("Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens.")),
 ]
 OTHERS: list[tuple[int | None, object, str]] = [
     (429, error("Request too large for m in organization o on tokens per min (TPM): Limit 30000, Requested 47133. The "
@@ -117,6 +124,11 @@ OTHERS: list[tuple[int | None, object, str]] = [
     (429, error("litellm.RateLimitError: RateLimitError: OpenAIException - Request too large for gpt-5 on tokens per min "
                 "(TPM): Limit 30000, Requested 36055."), "larger_than_rate"),
     (429, error("Extra usage is required for long context requests.", type="rate_limit_error"), "larger_than_rate"),
+    (429, error("The request is too large: 200000 tokens, the tokens-per-minute limit is 100000"), "larger_than_rate"),
+    (429, error("Your request requires 60000 tokens which exceeds your TPM limit of 30000 tokens"), "larger_than_rate"),
+    (429, error("Rate limit: a request of 51000 tokens is larger than your limit of 40000 per minute"), "larger_than_rate"),
+    (429, error("Request of 5000 tokens refused: TPM limit of 30000 tokens reached"), "window"),
+    (None, error("Maximum output length exceeded"), "output_limit"),
     (400, error("max_tokens is too large: 99999. This model supports at most 4096 completion tokens"), "output_limit"),
     (400, error("max_tokens: 9000 > 8192, which is the maximum allowed number of output tokens"), "output_limit"),
     (400, error("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]"), "output_limit"),
@@ -133,6 +145,11 @@ OTHERS: list[tuple[int | None, object, str]] = [
     (402, error("Insufficient credits"), "credits"),
     (402, error("This request requires more credits, or fewer max_tokens. You can only afford 4000"), "credits"),
     (402, "", "payment"),
+    (403, error("This API key has exceeded its spending limit"), "credits"),
+    (400, error("Your organization has reached its monthly spend limit", type="invalid_request_error"), "credits"),
+    (403, error("Quota exhausted: prepaid balance is $0.00, please recharge"), "credits"),
+    (500, error("The monthly budget for this project has been used up"), "credits"),
+    (429, error("\u4f59\u989d\u4e0d\u8db3\u6216\u65e0\u53ef\u7528\u8d44\u6e90\u5305", code="1113"), "credits"),
     (403, error("Key limit exceeded (total limit). Manage it using the settings", code=403), "credits"),
     (400, error("Budget has been exceeded! Current cost: 76.16, Max budget: 10.0", type="budget_exceeded", code="400"),
      "credits"),
@@ -183,6 +200,11 @@ OTHERS: list[tuple[int | None, object, str]] = [
     (429, error("No deployments available for selected model, Try again in 60 seconds.", code="429"), "window"),
     (None, error("slow down", code=429), "window"),
     (None, error("slow down", code="429"), "window"),
+    (429, error("Provider returned error", code=429, metadata={"raw": "m is temporarily rate-limited upstream."}), "window"),
+    (403, error("You do not have access to model m"), "unknown_model"),
+    (500, error("disk quota exceeded"), "server_fault"),
+    (500, error("memory limit reached"), "server_fault"),
+    (504, error("Deadline exceeded: context deadline exceeded"), "server_fault"),
     (500, error("model requires more system memory than is available"), "server_fault"),
     (500, error("model runner has unexpectedly stopped, this may be due to resource limitations or an internal error"),
      "server_fault"),
@@ -208,6 +230,10 @@ QUOTATIONS: list[tuple[int, object]] = [
     (400, error("Invalid role", param="messages", messages=[{"content": "insufficient_quota: rate limit"}])),
     (400, error("The thinking budget 99999 is invalid. Please choose a value between 512 and 24576.")),
     (400, error("max_tokens must be greater than thinking.budget_tokens")),
+    (422, {"detail": [{"loc": ["body"], "msg": "value is not valid: You've hit your limit", "type": "value_error"}]}),
+    (400, error('Failed to parse tool call arguments: {"msg": "insufficient quota"}')),
+    (400, error("Could not deserialize: {'messages': [{'role': 'user', 'content': 'You exceeded your current quota'}]}")),
+    (400, error("Invalid input: rate limit exceeded is what was sent", type="invalid_request_error")),
     (400, error("too many images: the limit of images is 20")),
 ]  # fmt: skip
 TALK = [
@@ -238,6 +264,10 @@ SENTENCES = {
     "API Error: Rate limit reached": "window",
     "[API Error: Rate limit exceeded]": "window",
     "You've hit your usage limit. Upgrade to Pro or try again in 3 days 2 hours.": "window",
+    "You've hit your org's monthly usage limit": "window",
+    "Your limit resets at 3pm": "window",
+    "You are being rate limited. Try again in 20s": "window",
+    "Your credit balance is too low to access the API": "credits",
     "Spending cap reached resets 6pm": "limit_until",
     "You're out of extra usage \u00b7 resets 3pm": "limit_until",
     "Credit balance is too low": "credits",
@@ -308,6 +338,16 @@ def test_what_is_quoted_does_not_count(status: int, body: object) -> None:
     """A server that repeats the job's own words is not refusing by them."""
     assert refusal(status, body).cause.failure_class is FailureClass.WORK
     assert refusal(status, body).cause.name in {"bad_request", "output_limit"}
+
+
+def test_what_a_server_repeats_of_the_prompt_does_not_count() -> None:
+    """Also without quotation marks: the words of the prompt are the job's. The status then decides."""
+    prompt = "Translate this message: you have run out of credits, please top up your account. Thank you."
+    repeated = "cannot process: you have run out of credits, please top up your account"
+    assert Refusal.answered(400, text_of(error(repeated)), sent=prompt).cause.name == "bad_request"
+    assert Refusal.answered(429, text_of(error(repeated)), sent=prompt).cause.name == "window"
+    assert Refusal.told(repeated, sent=prompt).cause.name == "server_fault"
+    assert Refusal.answered(400, text_of(error(repeated)), sent="Another task").cause.name == "credits"
 
 
 @pytest.mark.parametrize("text", TALK)

@@ -59,7 +59,7 @@ def _sentence(*patterns: str) -> re.Pattern[str]:
     """A text of which the beginning is the refusal; what follows is a reset, or what to do about it."""
     begins = "|".join(f"(?:{pattern})" for pattern in patterns)
     before = r"(?:\[?API Error[^:]{0,40}: ?)?(?:Error: )?"
-    then = r"\s+(?:resets?|resetting|try|please|your|run|upgrade|for|and|\d).*"
+    then = r"\s+(?:resets?|resetting|try|please|your|run|upgrade|for|and|to|at|on|in|\d).*"
     after = rf"(?:\s*[.!|\u00b7\u2219\u2022,;:\](\u2014-].*|{then}|)"
     return re.compile(rf"{before}(?:{begins}){after}", re.IGNORECASE | re.DOTALL)
 
@@ -72,7 +72,7 @@ WORK, ENGINE, CAPACITY = FailureClass.WORK, FailureClass.ENGINE, FailureClass.CA
 MISCONFIGURED = FailureClass.MISCONFIGURED
 _LIMITED = (
     r"(?:usage|rate|session|weekly|daily|hourly|monthly|\d+[- ]hour|five[- ]hour|request|message|quota|account|plan"
-    r"|opus|sonnet|haiku|fable|fast|pro|flash|spending|spend|free[- ]tier)"
+    r"|opus|sonnet|haiku|fable|fast|pro|flash|free[- ]tier)"
 )
 
 _SPENDING = r"(?:your )?(?:\w+ )?spend(?:ing)? (?:cap|limit) (?:has been )?(?:reached|exceeded|hit)"
@@ -113,7 +113,9 @@ CAUSES: tuple[Cause, ...] = (
             r"exceed\w*\b.{0,60}\bcontext[ _](?:length|window|size|limit)",
             r"exceed\w*\b.{0,60}\b(?:max_model_len\b|max(?:imum)? (?:input|prompt|model|sequence)\b)",
             r"\btoken limit (?:exceeded|reached)|\bexceed\w* the (?:input )?token limit\b",
-            r"(?:greater|longer|larger|bigger) than the (?:model'?s? )?(?:maximum |max )?(?:model|context)\b",
+            r"(?:greater|longer|larger|bigger) than (?:the )?(?:model'?s? )?(?:max(?:imum)? |available )?"
+            r"(?:model|context)\b",
+            r"too many (?:input |prompt )?tokens for (?:the|this) model",
             r"too (?:large|long) for (?:the )?model with\b.{0,40}context",
             r"(?:prompt|input|conversation|request|message)s?(?: is| are|:)? too long\b",
             r"too many (?:input )?tokens\b.{0,80}\b(?:prompt|context|input)",
@@ -159,7 +161,7 @@ CAUSES: tuple[Cause, ...] = (
             r"max_?(?:new_|completion_|output_)?tokens?\W.{0,80}(?:maximum allowed|which is the maximum)",
             r"(?:invalid|range of) \W*max_?(?:new_|completion_|output_)?tokens",
             r"maxOutputTokens\b.{0,80}(?:range|maximum|exceed)",
-            r"output token (?:maximum|limit)",
+            r"output token (?:maximum|limit)|max(?:imum)? output (?:length|tokens?)\b",
             r"max_tokens or model output limit was reached",
             r"reason: max_output_tokens",
         ),
@@ -208,8 +210,8 @@ CAUSES: tuple[Cause, ...] = (
         "money, or a gateway's budget, is spent",
         "Budget has been exceeded! Current cost: 76.16, Max budget: 10.0",
         "OpenAI `insufficient_quota`, `billing_hard_limit_reached`; Anthropic `credit balance is too low`; LiteLLM "
-        "`budget_exceeded`, `ExceededBudget`; OpenRouter 402, 403 `Key limit exceeded`; DeepSeek 402; Moonshot "
-        "`exceeded_current_quota_error`; DashScope `Arrearage`; claude, codex and opencode (recorded)",
+        "`budget_exceeded`, `ExceededBudget`; OpenRouter 402, 403 `Key limit exceeded`; DeepSeek 402; Zhipu `1113`; "
+        "Moonshot `exceeded_current_quota_error`; DashScope `Arrearage`; claude, codex and opencode (recorded)",
         codes=_codes(
             "insufficient_quota insufficient_balance insufficient_balance_error insufficient_credits insufficient_funds"
             " billing_hard_limit_reached billing_not_active billing_error budget_exceeded budgetexceedederror"
@@ -229,14 +231,17 @@ CAUSES: tuple[Cause, ...] = (
             r"max budget\b",
             r"crossed (?:spend|budget)",
             r"(?:hard|spend(?:ing)?|billing|credit|cost|key) (?:limit|cap) (?:has been |was )?(?:reached|exceeded|hit)",
+            r"(?:reached|exceeded|hit) (?:its|your|the) (?:\w+ )?(?:spend(?:ing)?|billing|credit) (?:limit|cap)",
+            r"\bprepaid balance|\b(?:please )?(?:recharge|top up)\b|\bbudgets?\b.{0,60}\bused up",
             r"key limit exceeded",
             r"billing (?:is )?not active|account is not active.{0,40}billing|overdue (?:payment|balance)",
-            r"account is in arrears",
+            r"account is in arrears|\u4f59\u989d\u4e0d\u8db3|\u6b20\u8d39",
             r"you(?:['\u2019]re| are) out of credits|workspace is out of credits",
         ),
         sentence=_sentence(
-            r"credit balance is too low",
-            r"(?:you(?:['\u2019]re| are)|your workspace is) out of credits",
+            r"(?:your )?credit balance is too low",
+            r"(?:(?:you(?:['\u2019]re| are)|your workspace is) )?out of credits",
+            r"(?:usage )?credits (?:are |have been )?exhausted",
             r"insufficient (?:quota|balance|credits?|funds)",
             r"budget has been exceeded",
             _SPENDING,
@@ -259,7 +264,8 @@ CAUSES: tuple[Cause, ...] = (
         ),
         sentence=_sentence(
             r"you have exhausted your (?:daily |hourly )?(?:quota|capacity)(?: on this model)?",
-            r"(?:your )?(?:\w+ ){0,3}quota (?:has been )?(?:exceeded|reached|exhausted)(?!\.? check your plan)",
+            r"(?!.*\bdisk\b)(?:your )?(?:\w+ ){0,3}quota (?:has been )?(?:exceeded|reached|exhausted)"
+            r"(?!\.? check your plan)",
         ),
     ),
     Cause(
@@ -318,6 +324,7 @@ CAUSES: tuple[Cause, ...] = (
         says=_words(
             r"\bmodels?\b(?! metadata).{0,200}?\b(?:not found|(?:does|do) not exist|not exist|is unknown|not loaded)",
             r"\bmodel\b(?: \S+)? is not supported",
+            r"(?:does|do) not have access to (?:the )?model",
             r"no such model|invalid model\b|unknown model\b|no models? loaded|not a valid model",
         ),
         among=_REQUEST_STATUSES,
@@ -394,15 +401,20 @@ CAUSES: tuple[Cause, ...] = (
             r"limit (?:reached|exceeded)\W.{0,40}\b(?:resets?|try again|retry)\b",
             r"(?:request|quota) (?:was )?(?:throttled|limited|throttling)|\bthrottl(?:ed|ing)\b",
             r"no deployments available",
-            r"\bquota\b.{0,60}\b(?:exceeded|exhausted|reached)\b",
+            r"(?<!disk )\bquota\b.{0,60}\b(?:exceeded|exhausted|reached)\b",
             r"maximum number of (?:tokens|requests) allowed within",
         ),
         sentence=_sentence(
-            r"you(?:['\u2019]ve| have) (?:hit|reached|used up|exceeded) (?:your|the) (?:[\w.-]+ ){0,4}limits?",
-            rf"(?:claude (?:ai )?|codex |gemini |qwen )?(?:your )?{_LIMITED}(?: \w+)? limits? (?:has been )?"
+            r"you(?:['\u2019]ve| have) (?:hit|reached|used up|exceeded) (?:your|the) (?:[\w.'\u2019-]+ ){0,4}"
+            r"(?:limits?|quota)(?: of your plan)?",
+            r"your (?:[\w-]+ ){0,2}limit (?:will )?resets?",
+            r"you(?:['\u2019]re| are) out of (?:[\w-]+ )?(?:messages|requests|prompts) until",
+            r"you(?:['\u2019]re| are) (?:being )?rate[- ]limited",
+            rf"(?:claude (?:ai |code )?|codex |gemini |qwen )?(?:your )?{_LIMITED}(?: \w+)? limits? (?:has been )?"
             r"(?:reached|exceeded|hit)",
             r"(?:request rejected \(429\)|limit reached(?= *\W? *resets?))",
-            r"rate limit(?:ed)?(?: (?:reached|exceeded|hit))?(?=[.!\])]?$| (?:reached|exceeded|hit|for)\b| ?[\u00b7|])",
+            r"rate[- ]limit(?:ed)?(?: (?:reached|exceeded|hit))?"
+            r"(?=[.!\])]?$|\. | (?:reached|exceeded|hit|for)\b| ?[\u00b7|])",
             r"(?:error:? )?429 too many requests|too many requests",
         ),
         statuses=frozenset({429}),
@@ -456,10 +468,19 @@ CAUSES: tuple[Cause, ...] = (
 )
 BY_NAME: Mapping[str, Cause] = {cause.name: cause for cause in CAUSES}
 
-_FIGURE = r"\W{0,3}(\d[\d,]*)"
-_LIMIT = re.compile(rf"\blimit{_FIGURE}", re.IGNORECASE)
-_RATE = re.compile(r"\bper (?:sec|min|hour|day)|\b[TR]P[SMHD]\b|\brate\b", re.IGNORECASE)
-_REQUESTED = re.compile(rf"\brequested{_FIGURE}", re.IGNORECASE)
+_FIGURE = r"(\d[\d,]*)"
+_LIMIT = re.compile(rf"\blimit(?:\W{{0,3}}| is | of | was ){_FIGURE}", re.IGNORECASE)
+_REQUESTED = re.compile(
+    rf"\brequested\W{{0,3}}{_FIGURE}|\brequest\b[^.\d]{{0,40}}?\b{_FIGURE} tokens|\brequires? {_FIGURE} tokens",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"\bper[- ](?:sec|min|hour|day)|\b[TR]P[SMHD]\b|\brate\b", re.IGNORECASE)
+_VALIDATES = 422
+_REJECTS: frozenset[int | None] = frozenset({400, 404, 413})
+_REJECTED = re.compile(
+    r"\b(?:invalid|unexpected|unknown|unsupported|malformed)\b[^:.]{0,60}:.*|\bis not (?:a )?valid\b[^:.]{0,40}:.*",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def cause_of(said: ErrorBody, status: int | None, *, may_retry: bool = False) -> Cause:
@@ -478,14 +499,18 @@ def cause_of(said: ErrorBody, status: int | None, *, may_retry: bool = False) ->
 def spoken_cause(said: ErrorBody, status: int | None) -> Cause | None:
     """The cause that an error names by its codes, figures or words; None if it says nothing that is known."""
     text = said.text
+    # What a server rejects of a request, it names: that is the job's text, and says nothing of the account.
+    of_account = _REJECTED.sub("", text) if status in _REJECTS else text
     for cause in CAUSES:
-        if cause.among is not None and status not in cause.among:
+        on_account = cause.failure_class is FailureClass.CAPACITY
+        if (cause.among is not None and status not in cause.among) or (on_account and status == _VALIDATES):
             continue
+        words = of_account if on_account else text
         if cause.name == "larger_than_rate":
             asks_more = _asks_more(text)
             if asks_more or (asks_more is None and cause.says is not None and cause.says.search(text)):
                 return cause
-        elif not cause.codes.isdisjoint(said.codes) or (cause.says is not None and cause.says.search(text)):
+        elif not cause.codes.isdisjoint(said.codes) or (cause.says is not None and cause.says.search(words)):
             return cause
     return None
 
@@ -503,4 +528,5 @@ def _asks_more(text: str) -> bool | None:
     limit, requested = _LIMIT.search(text), _REQUESTED.search(text)
     if limit is None or requested is None or _RATE.search(text) is None:
         return None
-    return int(requested[1].replace(",", "")) > int(limit[1].replace(",", ""))
+    asked = next(figure for figure in requested.groups() if figure is not None)
+    return int(asked.replace(",", "")) > int(limit[1].replace(",", ""))

@@ -76,11 +76,12 @@ class Order:
 class Reply:
     """The completion so far.
 
-    `finished` once the server has said that it is at its end, whatever the connection does. `heard` is the monotonic
-    second of the last event that carried something.
+    `sent` is what was asked, in words. `finished` once the server has said that it is at its end, whatever the
+    connection does. `heard` is the monotonic second of the last event that carried something.
     """
 
     model: str
+    sent: str = ""
     parts: list[str] = field(default_factory=list)
     finish_reason: str | None = None
     finished: bool = False
@@ -94,14 +95,14 @@ class Reply:
         if event.data == "[DONE]":
             self.finished = self.done = True
             return ""
-        document = _document(event, lambda said: _refusal(said, headers).failure(self.model))
+        document = _document(event, lambda words: self.refusal(words, headers).failure(self.model))
         if document is None:
             return ""
         if not self.finished:
             self.heard = time.monotonic()
         said = _error_of(document, event.name)
         if said is not None:
-            raise _refusal(said, headers).failure(self.model)
+            raise self.refusal(said, headers).failure(self.model)
         self._count(document.get("usage"))
         choices = document.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -114,7 +115,7 @@ class Reply:
         error = choice.get("error") or (words.get("error") if words is said else None)
         if error or (isinstance(reason, str) and reason.lower() in FAILED_ENDINGS):
             ending = {"code": reason, "message": f"the server ended the answer with finish_reason {reason}"}
-            raise _refusal(error or ending, headers).failure(self.model)
+            raise self.refusal(error or ending, headers).failure(self.model)
         text, thought = _parts(words.get("content") if words is said else words.get("text"))
         thought = thought or _text(words, "reasoning_content") or _text(words, "reasoning")
         if isinstance(reason, str) and reason:
@@ -127,12 +128,16 @@ class Reply:
             self.parts.append(text)
         return thought + text if self.parts else thought
 
+    def refusal(self, said: object, headers: Mapping[str, str]) -> Refusal:
+        """The refusal that an event, or a text in the place of one, is."""
+        return Refusal.told(said, headers, provider_clock(headers, time.time()), self.sent)
+
     def report(self) -> dict[str, object]:
         """The report of a completion that has come to its end."""
         text = "".join(self.parts)
         if self.tokens_out == 0 and sentence_cause(text) is not None:
             # No model wrote this: it is the gateway's or the provider's own sentence in the place of an answer.
-            raise _refusal(text, {}).failure(self.model)
+            raise self.refusal(text, {}).failure(self.model)
         result: dict[str, object] = {"text": text}
         if self.finish_reason not in {None, "stop"}:
             result["finish_reason"] = self.finish_reason
@@ -196,7 +201,8 @@ def _read(answer: http.client.HTTPResponse, line: socket.socket, order: Order, r
     headers = {name.lower(): value for name, value in answer.getheaders()}
     if not 200 <= answer.status < 300:
         body = answer.read(LARGEST_ERROR).decode("utf-8", "replace")
-        raise Refusal.answered(answer.status, body, headers, provider_clock(headers, time.time())).failure(order.model)
+        clock = provider_clock(headers, time.time())
+        raise Refusal.answered(answer.status, body, headers, clock, reply.sent).failure(order.model)
     stream = EventStream()
     for piece in _pieces(answer, line, order.silence, reply):
         for event in stream.feed(piece):
@@ -207,7 +213,7 @@ def _read(answer: http.client.HTTPResponse, line: socket.socket, order: Order, r
         _print(reply.take(event, headers))
     if not reply.finished:
         kind = answer.headers.get_content_type()
-        raise _unfinished(reply, _refusal(stream.stray, headers), kind)
+        raise _unfinished(reply, reply.refusal(stream.stray, headers), kind)
 
 
 def _pieces(answer: http.client.HTTPResponse, line: socket.socket, silence: float, reply: Reply) -> Iterator[bytes]:
@@ -241,10 +247,6 @@ def _unfinished(reply: Reply, stray: Refusal, kind: str) -> DeclaredFailure:
     if kind.endswith("json"):
         return EngineFault(f"the server sent {kind} that is not JSON")
     return EngineFault(f"the server answered with {kind} instead of a stream of events")
-
-
-def _refusal(said: object, headers: Mapping[str, str]) -> Refusal:
-    return Refusal.told(said, headers, provider_clock(headers, time.time()))
 
 
 def _document(event: Event, failure: Callable[[str], DeclaredFailure]) -> dict[str, Any] | None:
@@ -325,7 +327,9 @@ def complete(order: Order, key: str, payload: Mapping[str, object]) -> dict[str,
     """The report of one completion, however it went."""
     reply = Reply(order.model)
     try:
-        ask(order, key, messages_of(payload), reply)
+        messages = messages_of(payload)
+        reply.sent = "\n".join(message["content"] for message in messages)
+        ask(order, key, messages, reply)
         report = reply.report()
     except DeclaredFailure as declared:
         report = {"failure": declared.document()}

@@ -13,12 +13,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _LONGEST_TEXT = 4000
 _DEEPEST = 8
 _MOST_NODES = 200
 _LONGEST_LITERAL = 16 * 1024
+_LONGEST_SENT = 4 * 1024 * 1024
+_SHORTEST_REPEAT = 5
 _WORDS = frozenset(
     {
         "message",
@@ -45,9 +50,8 @@ _PACKED = frozenset({"raw", "body", "responsebody"})
 _HEADERS = frozenset({"headers", "responseheaders"})
 _TORN = re.compile(r'"(message|msg|code|type|status|detail|error)"\s*:\s*("(?:[^"\\]|\\.)*"|\d{3}\b)')
 _ECHO = re.compile(r"input_value=|['\"]input['\"]\s*:")
-_QUOTED = re.compile(
-    r'"([^"]*)"|`([^`]*)`|\u201c([^\u201d]*)\u201d|(?<![\w\'])\'([^\']*(?:\w\'\w[^\']*)*)\'(?!\w)', re.DOTALL
-)
+_QUOTED = re.compile(r"(?<![\w'])'([^']{0,400}(?:\w'\w[^']{0,400}){0,5})'(?!\w)")
+_MARKS = (("\u201c", "\u201d"), ('"', '"'), ("`", "`"))
 _TITLE = re.compile(r"<(title|h1)\b[^>]*>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
 
 
@@ -63,18 +67,19 @@ class ErrorBody:
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
+    sent: str = ""
 
     @classmethod
-    def of(cls, body: object) -> ErrorBody:
-        """What a body says: a text, which may be JSON, or a value that has been JSON."""
-        found = cls()
+    def of(cls, body: object, sent: str = "") -> ErrorBody:
+        """What a body says: a text, which may be JSON, or a value that has been JSON; `sent` is what the job asked."""
+        found = cls(sent=sent)
         _Reader(found).read(body)
         return found
 
     @property
     def text(self) -> str:
-        """The words in one line, without what they quote."""
-        return " ".join(_unquoted(message) for message in self.messages)[:_LONGEST_TEXT]
+        """The words in one line, without what they quote or repeat of what was sent."""
+        return _unrepeated(" ".join(_unquoted(message) for message in self.messages)[:_LONGEST_TEXT], self.sent)
 
     @property
     def whole_text(self) -> str:
@@ -105,7 +110,7 @@ class _Reader:
     def _read_text(self, text: str, depth: int) -> None:
         text = text.strip()
         if text.startswith("<"):
-            self._found.messages += [title[1].strip() for title in _TITLE.findall(text[:_LONGEST_LITERAL])]
+            self._found.messages += [title[1].strip() for title in _TITLE.findall(text[:_LONGEST_TEXT])]
             return
         start, inner = _packed(text)
         if inner is not None:
@@ -152,9 +157,16 @@ def _packed(text: str) -> tuple[int, Any]:
     for mark in "[{" if text.startswith(("[{", "[\n")) else "{[":
         start = text.find(mark, 0, _LONGEST_TEXT)
         value = _parsed(text, start) if start >= 0 else None
-        if (isinstance(value, dict) and value) or (isinstance(value, list) and value and isinstance(value[0], dict)):
+        first = value[0] if isinstance(value, list) and value else value
+        if isinstance(first, dict) and first and (start == 0 or _is_error(first)):
             return start, value
     return 0, None
+
+
+def _is_error(document: dict[str, Any]) -> bool:
+    """Whether an object within a text is an error that was passed on, and not a part of the request."""
+    names = document.keys()
+    return not names.isdisjoint({"error", "errors", "detail"}) or ("message" in names and len(names & _CODES) > 0)
 
 
 def _parsed(text: str, start: int) -> Any:  # noqa: ANN401  (any JSON)
@@ -181,13 +193,35 @@ def _first(value: object) -> str:
 
 
 def _unquoted(message: str) -> str:
-    message = " ".join(message.split())
+    message = " ".join(message[:_LONGEST_TEXT].split())
     echo = _ECHO.search(message)
     message = message[: echo.start()] if echo else message
-    return _QUOTED.sub(_shortened, message)
+    for opening, closing in _MARKS:
+        message = "".join(_without(message, opening, closing))
+    return _QUOTED.sub(lambda quoted: _shortened(quoted[1]), message)
 
 
-def _shortened(quoted: re.Match[str]) -> str:
+def _without(message: str, opening: str, closing: str) -> Iterator[str]:
+    end = 0
+    while (start := message.find(opening, end)) >= 0 and (stop := message.find(closing, start + 1)) >= 0:
+        yield message[end:start]
+        yield _shortened(message[start + 1 : stop])
+        end = stop + 1
+    yield message[end:]
+
+
+def _unrepeated(text: str, sent: str) -> str:
+    """The text without runs of words that are in what was sent: a server has repeated them."""
+    if not sent:
+        return text
+    asked, words = " ".join(sent[:_LONGEST_SENT].split()), text.split()
+    repeated: set[int] = set()
+    for start in range(len(words) - _SHORTEST_REPEAT + 1):
+        if " ".join(words[start : start + _SHORTEST_REPEAT]) in asked:
+            repeated.update(range(start, start + _SHORTEST_REPEAT))
+    return " ".join(word for at, word in enumerate(words) if at not in repeated)
+
+
+def _shortened(quoted: str) -> str:
     """A quoted name stays, for servers quote parameters and models; a quotation of several words goes."""
-    inner = next((group for group in quoted.groups() if group is not None), "")
-    return inner if len(inner) <= 80 and " " not in inner.strip() else "\u2026"
+    return quoted if len(quoted) <= 80 and " " not in quoted.strip() else "\u2026"

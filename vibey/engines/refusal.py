@@ -36,20 +36,23 @@ class Refusal:
     now: float = 0.0
 
     @classmethod
-    def answered(cls, status: int, body: str, headers: Mapping[str, str] | None = None, now: float = 0.0) -> Refusal:
-        """The refusal that an answer of this status is."""
-        return cls(status, body, ErrorBody.of(body), headers or {}, now)
+    def answered(
+        cls, status: int, body: str, headers: Mapping[str, str] | None = None, now: float = 0.0, sent: str = ""
+    ) -> Refusal:
+        """The refusal that an answer of this status is; `sent` is what was asked, which a server may repeat."""
+        return cls(status, body, ErrorBody.of(body, sent), headers or {}, now)
 
     @classmethod
-    def told(cls, said: object, headers: Mapping[str, str] | None = None, now: float = 0.0) -> Refusal:
+    def told(cls, said: object, headers: Mapping[str, str] | None = None, now: float = 0.0, sent: str = "") -> Refusal:
         """The refusal that a text, or the value of an error's field, is; its status is the one it names."""
-        found = ErrorBody.of({"error": said})
+        found = ErrorBody.of({"error": said}, sent)
         return cls(found.status, said if isinstance(said, str) else "", found, headers or {}, now)
 
     @property
     def known_cause(self) -> Cause | None:
         """The row of the table that the words or codes lead to, None if they say nothing known."""
-        return spoken_cause(self.said, self.status) or sentence_cause(self.said.whole_text)
+        spoken = spoken_cause(self.said, self.status)
+        return spoken or (sentence_cause(self.said.whole_text) if self.status is None else None)
 
     @property
     def cause(self) -> Cause:
@@ -59,7 +62,7 @@ class Refusal:
     @property
     def resets_in(self) -> float | None:
         """Seconds until the server serves again, by its own word; None where that says nothing."""
-        return reset_seconds(self.headers, self.said, self.now) if self.cause.kind in CLOCKED else None
+        return self._resets_in(self.cause)
 
     @property
     def detail(self) -> str:
@@ -71,12 +74,15 @@ class Refusal:
         """What it means for a run that asked for this model."""
         cause = self.cause
         if cause.kind is not None:
-            return CapacityRefused(cause.kind, self.resets_in, self.detail)
+            return CapacityRefused(cause.kind, self._resets_in(cause), self.detail)
         if cause.failure_class is FailureClass.ENGINE:
             return EngineFault(self.detail)
         if cause.failure_class is FailureClass.MISCONFIGURED:
             return Misconfigured(f"{self.detail}{self._fix(cause, model)}")
         return DeclaredFailure(self.detail)
+
+    def _resets_in(self, cause: Cause) -> float | None:
+        return reset_seconds(self.headers, self.said, self.now) if cause.kind in CLOCKED else None
 
     def _fix(self, cause: Cause, model: str) -> str:
         if self.status is not None and 300 <= self.status < 400:

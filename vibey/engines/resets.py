@@ -23,6 +23,7 @@ LONGEST_SECONDS = 366 * 86400.0
 """No provider's wait is longer."""
 CLOCK_SKEW_SECONDS = 300.0
 """An instant that passed so short a time ago has just come; an older one is no reset."""
+_LONGEST_TEXT = 4000
 _FIRST_EPOCH_SECOND = 1_000_000_000
 _EPOCH_UNITS = ((10**18, 10**9), (10**15, 10**6), (10**12, 10**3), (10**9, 1))
 _NUMBER = re.compile(r"\d{1,30}(?:\.\d{1,30})?")
@@ -101,13 +102,14 @@ def reset_seconds(
 
 def spoken_seconds(text: str, now: float, zone: tzinfo | None = None) -> float | None:
     """Seconds until the moment that these words name: "in 3 days 2 hours", "in 1m30s", "resets 3pm (Europe/Berlin)"."""
+    text = text[:_LONGEST_TEXT]
     piped = _PIPED.search(text)
     if piped is not None:
         return _believed(_epoch(float(piped[1]), now))
-    for duration in _DURATION.finditer(text[:8000]):
+    for duration in _DURATION.finditer(text):
         if _LEADS_TO_WAIT.search(text, max(0, duration.start() - 80), duration.start()):
             return _believed(_duration(duration[0]))
-    for colons in _COLONS.finditer(text[:8000]):
+    for colons in _COLONS.finditer(text):
         # After "at" it would be a time of day.
         if text[: colons.start()].rstrip().lower().endswith(" in"):
             return _believed(_of_colons(colons))
