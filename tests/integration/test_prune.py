@@ -12,7 +12,7 @@ from tests.support.databases import query
 from tests.support.history import crowded
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import Removed, UnknownName
-from vibey.domain.outcome import Success
+from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.domain.rotation import UNIT
 from vibey.services import control, explain, logs, measure, metrics, prune, replay, views
 from vibey.services.audit import audit
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from vibey.domain.outcome import Outcome
 
 COUNTS = "select (select count(*) from jobs), (select count(*) from runs), (select count(*) from passes)"
 LEDGER = "select md5(string_agg(l::text, ',' order by id)) from ledger l"
@@ -161,6 +162,32 @@ def test_the_command_prunes_and_the_others_say_what_is_gone(bench: Bench, tmp_pa
     assert (gone.code, "older than the record" in gone.complaint) == (3, True)
     past = vibey("replay", "--since", "200d", "--what-if", "cap=1", "--json").json
     assert (past["jobs"], past["record_begins"] is not None) == (0, True)
+
+
+def test_an_account_is_probed_again_after_its_last_probe_has_grown_old(bench: Bench) -> None:
+    """The run that an account points to as its last probe stays; a circuit that opens later gets its trial."""
+
+    def run_one(outcome: Outcome) -> None:
+        bench.enqueue(engines=["l"])
+        route(bench.installation, "main")
+        ((run, token, engine),) = bench.live()
+        assert engine == "l"
+        started = _start(bench.installation, run, token)
+        assert started is not None
+        assert settle(bench.installation, Held.of(started, token), outcome) is not None
+        for job in bench.rows("select id from jobs where state = 'queued'"):
+            control.cancel(bench.installation, int(job[0]))
+
+    spent = Failure(FailureClass.CAPACITY, "spent", CapacityKind.WINDOW, resets_in_ms=60_000)
+    for _ in range(2):
+        run_one(spent)
+        bench.let_time_pass(24 * 3600)
+        run_one(Success())
+        grow_old(bench)
+        prune.prune(bench.installation)
+    probe = bench.value("select probe_run_id from accounts where name = 'l'")
+    assert bench.rows("select id from runs") == [(probe,)]
+    assert audit(bench.installation).violations == ()
 
 
 def test_for_ever_removes_nothing(open_bench: Callable[..., Bench]) -> None:

@@ -7,10 +7,11 @@ nothing, and the next one goes on from what is there.
 What leaves, in this order. *Folded*: passes in the order of their numbers, none left out, are added up: what they
 moved of each credit goes into its opening balance, and the horizon's `pass_id` stands at the last of them. From then on
 the identity of credits and their chain are reckoned from the openings and the later passes. *Removed*: a job that ended
-long ago, with its runs, if all passes about it are folded; what its runs spent goes into the sums of their days.
-*Swept*: a folded pass, with all of its decisions, unless one of them is about a job still there, or is the latest about
-a group that waits. A pass stays whole or goes whole, since its decisions are replayed on one another; so each run that
-is there has its decision, and each decision that is there replays.
+long ago, with its runs, if all passes about it are folded and no account points to one of its runs as its last probe;
+what its runs spent goes into the sums of their days. *Swept*: a folded pass, with all of its decisions, unless one of
+them is about a job still there, or is the latest about a group that waits. A pass stays whole or goes whole, since its
+decisions are replayed on one another; so each run that is there has its decision, and each decision that is there
+replays.
 
 What stays. The ledger: the database lets nobody remove from it. With it every unit of the cap, every measurement, and
 the counts of picks. `jobs` and `runs` count what was removed: what the ledger tells of and is neither there nor
@@ -92,6 +93,7 @@ REMOVE = Statement(
          select j.id, j.project_id, j.labels from jobs j
          where j.id = any(array(select id from page where ended_at < %(cutoff)s)) and j.ended_at < %(cutoff)s
            and not exists (select 1 from decisions d where d.job_id = j.id and d.pass_id > %(folded)s)
+           and not exists (select 1 from runs r join accounts a on a.probe_run_id = r.id where r.job_id = j.id)
          order by j.id for update skip locked),
        ran as (
          delete from runs r using old where r.job_id = old.id

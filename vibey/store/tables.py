@@ -75,6 +75,7 @@ projects = Table(
 
 # The vendor login or host behind engines, with its circuit. `failure` is an average in millionths; `ramp` is how many
 # slots each of its engines has after a probe, null for all. `resets_at` is the reset its provider named, while known.
+# `probe_run_id` is the run that was its last probe; while that run is live, the account waits for it.
 accounts = Table(
     "accounts",
     metadata,
@@ -86,7 +87,7 @@ accounts = Table(
     _count("failures_in_a_row"),
     _count("failure"),
     _instant("failure_at", now=True),
-    Column("probe_run_id", BigInteger),
+    Column("probe_run_id", BigInteger, ForeignKey("runs.id"), index=True),
     _count("ramp", None),
     _flag("login_ok", default=True),
 )
