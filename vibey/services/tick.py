@@ -7,6 +7,11 @@ after an outage, or when a laptop wakes, every healthy holder has had time to re
 renew a lease that is past but not yet judged; since the slot is freed only by ending the row, that
 endangers nothing. A row that someone else holds counts as live and is looked at by the next tick.
 
+A clock that is set back leaves instants that are further ahead than the protocol ever writes. Each is bounded by the
+next tick: a lease ends, and leases are judged again, at most a lease length from now. So a run whose holder died is
+ended at most two lease lengths and a tick after that step, however far the clock went. The holder counts its lease by
+its own monotonic clock, which no step moves, so a lease that is shortened never ends before its holder stops.
+
 A granted run whose lease passes unstarted is withdrawn (attempt refunded, credit kept); a started one is
 lost (attempt counted). Grants not started in time are sent again, each time after twice as long.
 """
@@ -60,6 +65,7 @@ def tick(installation: Installation) -> Ticked:
     )
     if due is None:
         return Ticked()
+    _step(None, lambda: _shorten_leases(installation), needed=due.ahead)
     lost, withdrawn = _step((0, 0), lambda: reap(installation), needed=due.expired)
     late = _step(0, lambda: _rows(installation, jobs.PAST_DEADLINE), needed=due.late)
     promoted = _step(0, lambda: _rows(installation, jobs.PROMOTE, limit=PROMOTE_LIMIT), needed=due.backoff)
@@ -74,6 +80,11 @@ def tick(installation: Installation) -> Ticked:
 def reap(installation: Installation) -> tuple[int, int]:
     """End runs whose lease is over; returns how many were lost and how many withdrawn."""
     return installation.database.run(lambda connection: _reap(connection, installation))
+
+
+def _shorten_leases(installation: Installation) -> None:
+    lease_ms = installation.timing.lease_ms
+    installation.database.statement(lambda connection: runs.SHORTEN_LEASES.run(connection, lease_ms=lease_ms))
 
 
 def resend(installation: Installation) -> int:

@@ -10,6 +10,7 @@ from vibey.domain.circuit import Circuit, OpenReason
 from vibey.domain.effort import Effort
 from vibey.domain.engine import EngineFacts, Tier, Usage
 from vibey.domain.weight import decayed
+from vibey.store.fleet import ALIVE
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ LOCK_FREE = Statement(
     prepared=True,
 )
 # How many runs of an engine the live workers that serve it can have at work; null where none does. See `workers.slots`.
-OFFERED = """(select sum(coalesce(w.slots[array_position(w.engines, e.name)], e.slots))::int from workers w
+OFFERED = f"""(select sum(coalesce(w.slots[array_position(w.engines, e.name)], e.slots))::int from workers w
                where e.name = any(w.engines)
-                 and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond')"""
+                 and {ALIVE})"""  # noqa: S608  constant
 _FACTS = f"""select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
               e.enabled and not e.paused as enabled, e.installed, e.conformant, a.login_ok,
               coalesce(e.busy_until > clock_timestamp(), false) as busy,

@@ -90,12 +90,14 @@ CONFIGURED = Statement(
     "what configured engines can ever serve, whatever state they are in",
     "select name, kind, capabilities, workspace_roots from engines where configured order by ordinal, name",
 )
+# A report from the future was written before the clock was set back; the worker's next report replaces it.
+ALIVE = """w.seen_at between clock_timestamp() - %(presence_ms)s * interval '1 millisecond'
+                               and clock_timestamp() + %(presence_ms)s * interval '1 millisecond'"""
 SERVED = Statement(
     "fleet-served",
     "configured engines that are enabled, and whether a live worker serves each",
-    """select name, exists (select 1 from workers w where e.name = any(w.engines)
-                            and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as served
-       from engines e where configured and enabled order by ordinal, name""",
+    f"""select name, exists (select 1 from workers w where e.name = any(w.engines) and {ALIVE}) as served
+       from engines e where configured and enabled order by ordinal, name""",  # noqa: S608  constant
 )
 SEE_WORKER = Statement(
     "worker-see",
@@ -159,18 +161,21 @@ TICK = Statement(
     "note this tick and say what it will find to do; after a gap, or a start of the database, leases are judged again "
     "only a lease length later",
     """update installation i set last_tick_at = clock_timestamp(),
-         last_clean_at = case when i.last_clean_at < clock_timestamp() - interval '10 minutes'
+         last_clean_at = case when i.last_clean_at not between clock_timestamp() - interval '10 minutes'
+                                                           and clock_timestamp()
                          then clock_timestamp() else i.last_clean_at end,
          judge_after = case
-           when i.last_tick_at is null or i.judge_after is null
+           when i.last_tick_at is null or i.judge_after is null or i.last_tick_at > clock_timestamp()
              or clock_timestamp() - i.last_tick_at > %(lease_ms)s * interval '1 millisecond' / 3
              or pg_postmaster_start_time() > i.last_tick_at
            then clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
-           else i.judge_after end
+           else least(i.judge_after, clock_timestamp() + %(lease_ms)s * interval '1 millisecond') end
        from (select last_clean_at from installation where id = 1) before
        where id = 1
        returning
          exists (select 1 from runs where ended_at is null and lease_expires_at < statement_timestamp()) as expired,
+         exists (select 1 from runs where ended_at is null and lease_expires_at >
+                   clock_timestamp() + %(lease_ms)s * interval '1 millisecond') as ahead,
          exists (select 1 from runs where ended_at is null and state = 'granted'
                  and sent_at < statement_timestamp() - %(resend_ms)s * interval '1 millisecond') as unsent,
          exists (select 1 from jobs where deadline_at <= statement_timestamp() and deadline_at is not null
@@ -183,7 +188,7 @@ TICK = Statement(
                       and j.pool > pools.pool order by j.pool limit 1)
             from pools where pools.pool is not null))
            select pool from pools where pool is not null) as pools,
-         i.last_clean_at > before.last_clean_at as clean""",
+         i.last_clean_at <> before.last_clean_at as clean""",
 )
 NOW = Statement("now", "the database's clock", "select clock_timestamp() as now, version() as version")
 

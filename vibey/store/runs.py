@@ -209,6 +209,16 @@ FINISH = Statement(
        from moved, ended returning job_id""",
     prepared=True,
 )
+SHORTEN_LEASES = Statement(
+    "run-shorten-leases",
+    "leases that end later than one renewed now would, because the clock was set back, end when such a one would",
+    """with ahead as materialized (
+         select id from runs where ended_at is null
+           and lease_expires_at > clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+         order by id for no key update skip locked)
+       update runs r set lease_expires_at = clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+       from ahead where r.id = ahead.id""",
+)
 LOCK_EXPIRED_JOBS = Statement(
     "run-lock-expired-jobs",
     "lock the jobs of runs whose lease has expired, once leases may be judged; held rows count as live",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vibey.store.engines import OFFERED
+from vibey.store.fleet import ALIVE
 from vibey.store.statement import Statement
 
 NOW = Statement("view-now", "the instant a view is as of", "select clock_timestamp()")
@@ -150,10 +151,10 @@ ENGINES = Statement(
               coalesce(live.n, 0) as in_use,
               {OFFERED} as offered,
               (select min(w.name) from workers w where e.name = any(w.engines)
-                 and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as server,
+                 and {ALIVE}) as server,
               (select string_agg('worker ' || w.name || ': ' || (w.problems->>e.name), '; ' order by w.name)
                from workers w where w.problems ? e.name
-                 and w.seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond') as problems
+                 and {ALIVE}) as problems
        from engines e join accounts a on a.name = e.account
        left join (select engine, count(*)::int as n from runs where ended_at is null group by engine) live
          on live.engine = e.name
@@ -199,9 +200,9 @@ LEDGER = Statement(
 WORKERS = Statement(
     "view-workers",
     "workers seen within the hour, and whether they count as alive",
-    """select name, host, pid, engines, slots, generation, version, problems, concurrency, started_at, seen_at,
-              canary_at, seen_at > clock_timestamp() - %(presence_ms)s * interval '1 millisecond' as alive
-       from workers where seen_at > clock_timestamp() - interval '1 hour' order by name""",
+    f"""select name, host, pid, engines, slots, generation, version, problems, concurrency, started_at, seen_at,
+              canary_at, {ALIVE} as alive
+       from workers w where seen_at > clock_timestamp() - interval '1 hour' order by name""",  # noqa: S608  constant
 )
 TICKED = Statement(
     "view-ticked",
