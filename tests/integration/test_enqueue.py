@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import InvalidInput, UnknownName, VibeyError
-from vibey.services.enqueue import PAYLOAD_LIMIT, Order, order_of, orders_of, place
+from vibey.services.enqueue import PAYLOAD_LIMIT, Order, Placed, order_of, orders_of, place, place_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,37 @@ def test_racing_duplicates_make_one_job(bench: Bench) -> None:
         placed = list(threads.map(lambda _: place(bench.installation, [Order(idempotency_key="k")])[0], range(8)))
     assert len({each.job_id for each in placed}) == 1
     assert sum(each.created for each in placed) == 1
+
+
+def test_a_batch_with_keys_keeps_its_order(bench: Bench) -> None:
+    """Numbers, places in the queue and answers follow the batch, also over several statements and with ageing."""
+    bench.set_default(priority_age_seconds=60)
+    random.Random(4).shuffle(keys := [f"k{n}" for n in range(2500)])
+    orders = [Order(payload={"n": n}, idempotency_key=key if n % 5 else None) for n, key in enumerate(keys)]
+    placed = place(bench.installation, orders)
+    assert all(each.created for each in placed)
+    assert [each.job_id for each in placed] == sorted(each.job_id for each in placed)
+    kept = bench.rows("select payload ->> 'n', idempotency_key from jobs order by standing, id")
+    assert kept == [(str(n), order.idempotency_key) for n, order in enumerate(orders)]
+    again = place(bench.installation, orders[1:5])
+    assert again == [Placed(each.job_id, created=False) for each in placed[1:5]]
+
+
+def test_batches_of_the_same_keys_in_any_order_wait_for_one_another(bench: Bench) -> None:
+    """No two batches wait for one another in a circle, however their keys overlap: each goes through, once."""
+    keys = [f"k{n}" for n in range(1500)]
+
+    def enqueue(seed: int) -> list[Placed]:
+        chance = random.Random(seed)
+        mine = chance.sample(keys, 1200)
+        # In a transaction that is not tried again, as `place` would after a deadlock.
+        with bench.installation.database.begin() as connection:
+            return place_in(connection, bench.installation, [Order(idempotency_key=key) for key in mine])
+
+    with ThreadPoolExecutor(6) as threads:
+        batches = list(threads.map(enqueue, range(12)))
+    assert sum(each.created for batch in batches for each in batch) == bench.value("select count(*) from jobs")
+    assert bench.value("select count(distinct idempotency_key) = count(*) from jobs")
 
 
 @pytest.mark.parametrize(

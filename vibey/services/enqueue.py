@@ -427,44 +427,41 @@ def _span(order: Order) -> tracing.Span:
 
 
 def _inserted(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:
+    """Insert the jobs in parts; where each order led, in the order of the batch."""
+    if len(batch) > 1 and any(job.idempotency_key is not None for job in batch):
+        return _inserted_by_key(connection, batch)
     placed: list[Placed] = []
     for start in range(0, len(batch), CHUNK):
-        placed.extend(_insert(connection, batch[start : start + CHUNK]))
+        part = batch[start : start + CHUNK]
+        made = [Placed(row.id, created=True) for row in jobs.insert(connection, part, [None] * len(part), None)]
+        placed.extend(made or _known(connection, part))
     return placed
 
 
-def _insert(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:
-    made = jobs.insert(connection, batch)
-    if len(made) == len(batch):
-        return [Placed(row.id, created=True) for row in made]
-    return _matched(connection, batch, made)
+def _inserted_by_key(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:
+    """Insert jobs in the order of their keys, with numbers in the order of the batch.
+
+    An insert waits for whoever has inserted the same key and not yet committed. All batches come to their keys in one
+    order, so however they overlap, no two wait for one another.
+    """
+    taken = jobs.NUMBERS.all(connection, count=len(batch))
+    numbers, at = [row.id for row in taken], taken[0].at
+    order = sorted(range(len(batch)), key=lambda place: (batch[place].project_id, batch[place].idempotency_key or ""))
+    made = set[int]()
+    for start in range(0, len(order), CHUNK):
+        part = order[start : start + CHUNK]
+        rows = jobs.insert(connection, [batch[place] for place in part], [numbers[place] for place in part], at)
+        made.update(row.id for row in rows)
+    repeated = [job for job, number in zip(batch, numbers, strict=True) if number not in made]
+    known = iter(_known(connection, repeated))
+    return [Placed(number, created=True) if number in made else next(known) for number in numbers]
 
 
-def _matched(connection: Connection, batch: Sequence[jobs.NewJob], made: Sequence[Any]) -> list[Placed]:
-    """Tell new jobs from repeated ones. Rows come back in insert order, so jobs without a key are the ones in turn."""
-    keyless = iter([row.id for row in made if row.idempotency_key is None])
-    fresh = {(row.project_id, row.idempotency_key): row.id for row in made if row.idempotency_key is not None}
-    known = _known(connection, [job for job in batch if job.idempotency_key is not None], fresh)
-    placed = []
-    for job in batch:
-        if job.idempotency_key is None:
-            placed.append(Placed(next(keyless), created=True))
-            continue
-        key = (job.project_id, job.idempotency_key)
-        placed.append(Placed(known[key], created=fresh.pop(key, None) is not None))
-    return placed
-
-
-def _known(
-    connection: Connection, keyed: Sequence[jobs.NewJob], fresh: dict[tuple[int, str], int]
-) -> dict[tuple[int, str], int]:
-    """The job of each key, and added to `fresh` what this makes: an old job may be removed once the insert met it."""
-    keys = [(job.project_id, str(job.idempotency_key)) for job in keyed]
-    known = jobs.with_keys(connection, keys)
-    lost = [(key, job) for key, job in zip(keys, keyed, strict=True) if key not in known]
-    if lost:
-        for (key, _), placed in zip(lost, _insert(connection, [job for _, job in lost]), strict=True):
-            known[key] = placed.job_id
-            if placed.created:
-                fresh[key] = placed.job_id
-    return known
+def _known(connection: Connection, repeated: Sequence[jobs.NewJob]) -> list[Placed]:
+    """Where orders lead whose key had been used, in their order; one whose old job was just removed makes a new one."""
+    keys = [(job.project_id, str(job.idempotency_key)) for job in repeated]
+    known = jobs.with_keys(connection, keys) if keys else {}
+    lost = {key: job for key, job in zip(keys, repeated, strict=True) if key not in known}
+    again = dict(zip(lost, _inserted(connection, list(lost.values())), strict=True)) if lost else {}
+    known |= {key: placed.job_id for key, placed in again.items()}
+    return [again.pop(key) if key in again else Placed(known[key], created=False) for key in keys]

@@ -13,32 +13,37 @@ from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from sqlalchemy import Connection, Row
 
 INSERT = Statement(
     "job-insert",
-    "insert a batch of jobs with their events; duplicates by idempotency key insert nothing",
+    "insert a batch of jobs with their events; duplicates by idempotency key insert nothing, and jobs without a number "
+    "take the next ones in the order of the batch",
     f"""with rows as materialized (
          select * from json_to_recordset(%(rows)s::json) as r(
-           n int, project_id int, pool text, priority int, effort smallint, effort_now smallint,
+           n int, id bigint, project_id int, pool text, priority int, effort smallint, effort_now smallint,
            capabilities text[], excluded text[], pinned text[], workspace text[], session text,
            requirement_key bigint, payload jsonb,
            idempotency_key text, max_attempts int, deadline_seconds double precision,
            delay_seconds double precision, traceparent text,
            task_id text, title text, labels jsonb)),
        made as (
-         insert into jobs (project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, pinned,
+         insert into jobs (id, project_id, pool, priority, standing, effort, effort_now, capabilities, excluded, pinned,
                            workspace, session, requirement_key, payload, idempotency_key, max_attempts, traceparent,
-                           deadline_at, not_before, due_at, task_id, tell_after, title, labels)
-         select project_id, pool, priority, {STANDING}, effort, effort_now, capabilities, excluded, pinned, workspace,
-                session, requirement_key, payload, idempotency_key, max_attempts, traceparent,
+                           created_at, deadline_at, not_before, due_at, task_id, tell_after, title,
+                           labels)
+         select coalesce(id, nextval('jobs_id_seq')), project_id, pool, priority, {STANDING}, effort, effort_now,
+                capabilities, excluded, pinned, workspace, session, requirement_key, payload, idempotency_key,
+                max_attempts, traceparent, created_at,
                 clock_timestamp() + deadline_seconds * interval '1 second',
                 clock_timestamp() + delay_seconds * interval '1 second',
                 clock_timestamp() + coalesce(delay_seconds, 0) * interval '1 second',
                 task_id, case when task_id is not null then clock_timestamp() end,
                 coalesce(title, ''), coalesce(labels, '{{}}')
-         from (select rows.*, age_ms, clock_timestamp() as created_at from rows, installation) r order by n
+         from (select rows.*, age_ms, coalesce(%(at)s::timestamptz, clock_timestamp()) as created_at
+               from rows, installation order by n) r
          on conflict (project_id, idempotency_key) where idempotency_key is not null do nothing
          returning id, project_id, idempotency_key, labels),
        noted as (
@@ -47,6 +52,12 @@ INSERT = Statement(
          insert into job_labels (key, value, job_id)
          select l.key, l.value, made.id from made cross join lateral jsonb_each_text(made.labels) l)
        select id, project_id, idempotency_key from made order by id""",  # noqa: S608  (made of constants)
+)
+NUMBERS = Statement(
+    "job-numbers",
+    "take the numbers of the next jobs, in order, and the instant at which they are enqueued",
+    """select nextval('jobs_id_seq') as id, at
+       from (select clock_timestamp() as at) now, generate_series(1, %(count)s)""",
 )
 BY_KEYS = Statement(
     "job-by-keys",
@@ -289,11 +300,12 @@ class NewJob:
     title: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def row(self, number: int) -> dict[str, Any]:
+    def row(self, place: int, number: int | None) -> dict[str, Any]:
         """The job as one JSON row of the batch; `payload` stays text inside it until the database parses it."""
         requirement = self.requirement
         return {
-            "n": number,
+            "n": place,
+            "id": number,
             "project_id": self.project_id,
             "pool": requirement.pool,
             "priority": self.priority,
@@ -358,10 +370,18 @@ class Head:
     traceparent: str | None
 
 
-def insert(connection: Connection, batch: Sequence[NewJob]) -> Sequence[Row[Any]]:
-    """Insert a batch in order and return the rows made (`id`, `project_id`, `idempotency_key`), in that order."""
-    rows = ",".join(f'{json.dumps(job.row(number))[:-1]},"payload":{job.payload}}}' for number, job in enumerate(batch))
-    return INSERT.all(connection, rows=f"[{rows}]")
+def insert(
+    connection: Connection, batch: Sequence[NewJob], numbers: Sequence[int | None], at: datetime | None
+) -> Sequence[Row[Any]]:
+    """Insert a batch and return the rows made (`id`, `project_id`, `idempotency_key`), in the order of their numbers.
+
+    `numbers` are the jobs' own, None where the database gives the next one; `at` is when they are enqueued, or None.
+    """
+    rows = ",".join(
+        f'{json.dumps(job.row(place, number))[:-1]},"payload":{job.payload}}}'
+        for place, (job, number) in enumerate(zip(batch, numbers, strict=True))
+    )
+    return INSERT.all(connection, rows=f"[{rows}]", at=at)
 
 
 def with_keys(connection: Connection, keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
