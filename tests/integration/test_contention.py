@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FEW = 200
 MANY = int(os.environ.get("VIBEY_CONTENTION_RUNS", "1000"))
-PATIENCE_SECONDS = 60 + MANY / 5
+PATIENCE_SECONDS = 240 + MANY / 5
 SLOTS = {"a": 4, "b": 2, "p": 3}
 ENDED_BY = {
     "JobEnqueued": "queued",
