@@ -371,3 +371,33 @@ def test_message_says_what_and_who(studio: Studio, site: Repository) -> None:
     message = site.git("log", "-1", "--format=%B", "vibey/7")
     trailers = "Vibey-Job: 7\nVibey-Run: 70\nVibey-Engine: shell\nVibey-Client: command sh"
     assert message == f"vibey job 7: Größe: fix the “login” #form\n\n{trailers}"
+
+
+def test_other_object_names_are_as_good(studio: Studio) -> None:
+    """A repository of SHA-256 objects: unnormalised files, refused ones and content of LFS, all at once."""
+    (studio.roots / "site").mkdir(parents=True)
+    site = Repository(studio.roots / "site")
+    site.git("init", "--quiet", "-b", "main", "--object-format=sha256")
+    (site.path / "r.txt").write_bytes(b"x\r\ny\r\n")
+    site.commit("first", keep="same\n")
+    (site.path / ".gitattributes").write_text("*.txt text\n*.bin filter=lfs\n")
+    site.git("add", ".gitattributes")
+    site.git("commit", "--quiet", "-m", "attributes")
+    before = site.refs()
+    assert done(studio.run("touch *; git add -A", {"repo": "site"}))["branch"] is None
+    assert site.refs() == before
+    script = "printf 'z\\r\\n' >> r.txt; echo x > a.bin; ln -s keep .gitmodules"
+    result = done(studio.run(script, {"repo": "site"}, run_id=71))
+    assert [each["path"] for each in result["left_out"]] == [".gitmodules", "a.bin"]  # type: ignore[attr-defined]
+    assert files_of(site) == {"r.txt": "M"}
+    assert result["diffstat"] == {"files": 1, "insertions": 1, "deletions": 0}
+    assert result["commit"] == site.git("rev-parse", "vibey/7")
+
+
+def test_work_may_take_the_attributes_away_and_change_files(studio: Studio) -> None:
+    """Both changes are in the branch, and no other file."""
+    stored = Stored("w.bat text eol=crlf\n*.txt text\n", {"w.bat": b"a\nb\n", "v.txt": b"a\nb\n", "r.txt": b"x\r\n"})
+    site = made(studio, stored)
+    result = done(studio.run("rm .gitattributes; echo c >> v.txt", {"repo": "site"}))
+    assert files_of(site) == {".gitattributes": "D", "v.txt": "M"}
+    assert result["diffstat"] == {"files": 2, "insertions": 1, "deletions": 2}

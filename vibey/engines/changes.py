@@ -273,9 +273,11 @@ def _add_each(work: Git, paths: Sequence[bytes]) -> list[LeftOut]:
 
 def _put(git: Git, rows: Mapping[bytes, tuple[bytes, bytes] | None]) -> None:
     """Put these entries into the index; None removes one."""
-    if rows:
-        absent = b"0", b"0" * 40
-        lines = [b"%s %s\t%s\0" % (*(entry or absent), path) for path, entry in rows.items()]
+    removed = [path for path, entry in rows.items() if entry is None]
+    if removed:
+        git("update-index", "--force-remove", "-z", "--stdin", given=_joined(removed))
+    lines = [b"%s %s\t%s\0" % (*entry, path) for path, entry in rows.items() if entry is not None]
+    if lines:
         git("update-index", "-z", "--index-info", given=b"".join(lines))
 
 
