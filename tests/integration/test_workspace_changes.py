@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -401,3 +402,14 @@ def test_work_may_take_the_attributes_away_and_change_files(studio: Studio) -> N
     result = done(studio.run("rm .gitattributes; echo c >> v.txt", {"repo": "site"}))
     assert files_of(site) == {".gitattributes": "D", "v.txt": "M"}
     assert result["diffstat"] == {"files": 2, "insertions": 1, "deletions": 2}
+
+
+def test_a_lock_that_was_left_on_the_branch_is_removed(studio: Studio, site: Repository) -> None:
+    """A process that was killed while it moved the branch keeps no later run of the job from doing so."""
+    lock = site.path / ".git" / "refs" / "heads" / "vibey" / "7.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    long_ago = time.time() - 120
+    os.utime(lock, (long_ago, long_ago))
+    assert done(studio.run("touch new", {"repo": "site"}))["branch"] == "vibey/7"
+    assert files_of(site) == {"new": "A"}

@@ -160,13 +160,13 @@ def test_job_in_a_repository_from_start_to_end(
         engine={"shell": {**shell, "workspace_roots": [str(tmp_path / "roots")], "workspace_author": "Me <me@here>"}},
         verify={"unit": {"argv": ["tail", "-1", "readme"]}},
     )
-    bench.enqueue(payload={"repo": "site", "verify": "unit"})
+    bench.enqueue(payload={"repo": "site", "verify": "unit", "prompt": "say it"})
     route(bench.installation, "main")
     [(run, token, _)] = bench.live()
     assert carry_out(bench.installation, run, token) == "succeeded"
     result = bench.value("select result from jobs")
     assert (result["branch"], result["verify"]["tail"], result["value"]) == ("vibey/1", "********", "********")
-    assert site.git("log", "-1", "--format=%an %ae", "vibey/1") == "Me me@here"
+    assert site.git("log", "-1", "--format=%an %ae %s", "vibey/1") == "Me me@here vibey job 1: say it"
     assert [path.name for path in (tmp_path / "data" / "runs" / f"run-{run}").iterdir()] == ["output.log"]
     for table in ("jobs", "runs", "ledger"):
         assert key not in str(bench.rows(f"select * from {table}"))
