@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.databases import query
 from tests.support.installation import Bench, noop
+from vibey.domain.depth import MOST_LEVELS
 from vibey.domain.errors import InvalidInput, UnknownName, VibeyError
+from vibey.services import views
 from vibey.services.enqueue import PAYLOAD_LIMIT, Order, Placed, order_of, orders_of, place, place_in
+from vibey.services.explain import explain
+from vibey.services.route import route
+from vibey.services.run import carry_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,3 +172,36 @@ def test_an_unknown_name_is_found_only_once_per_batch(bench: Bench) -> None:
     with pytest.raises(UnknownName):
         place(bench.installation, [Order()] * 5000 + [Order(project="nope")])
     assert bench.value("select count(*) from jobs") == 0
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """A payload with so many levels of lists and objects."""
+    value: Any = "x"
+    for _ in range(levels - 1):
+        value = [value]
+    return {"x": value}
+
+
+def test_a_payload_has_as_many_levels_as_every_reader_takes(bench: Bench) -> None:
+    """The deepest that is taken can be run, shown and explained; one level more is refused, as is any number more."""
+    (job,) = bench.enqueue(1, payload=nested(MOST_LEVELS))
+    route(bench.installation, "main")
+    ((run, token, _),) = bench.live()
+    assert views.job(bench.installation, job)["payload"] == nested(MOST_LEVELS)
+    assert explain(bench.installation, job)
+    assert carry_out(bench.installation, run, token) == "succeeded"
+    for levels in (MOST_LEVELS + 1, 900, 5000):
+        with pytest.raises(InvalidInput, match=f"at most {MOST_LEVELS} levels"):
+            bench.enqueue(1, payload=nested(levels))
+
+
+def test_a_payload_that_cannot_be_read_ends_its_run_at_once(bench: Bench) -> None:
+    """One that is in the table all the same is a failure of the job's own, and its slot is free again."""
+    (job,) = bench.enqueue(1, max_attempts=1)
+    deep = "[" * 2000 + "]" * 2000
+    query(bench.url, f"update jobs set payload = '{{\"x\": {deep}}}' where id = {job}")
+    route(bench.installation, "main")
+    ((run, token, _),) = bench.live()
+    assert carry_out(bench.installation, run, token) == "failed"
+    assert bench.rows("select failure_class, state from runs") == [("work", "failed")]
+    assert bench.live() == []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vibey.domain.depth import MOST_LEVELS
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success, one_line
 from vibey.engines.results import LONGEST_RESET_SECONDS, Report, parse_report, read_report, storable
@@ -138,3 +139,23 @@ def test_details_are_one_storable_line(text: str) -> None:
 def test_missing_file_is_no_report(tmp_path: Path) -> None:
     """A program need not say anything."""
     assert read_report(tmp_path / "nothing") is None
+
+
+@given(levels=st.integers(MOST_LEVELS - 3, MOST_LEVELS + 3), opening=st.sampled_from("[{"))
+def test_a_result_has_as_many_levels_as_every_reader_takes(levels: int, opening: str) -> None:
+    """What is deeper is the work's own failure, not a fault of Vibey's."""
+    deep: object = "x"
+    for _ in range(levels):
+        deep = [deep] if opening == "[" else {"k": deep}
+    if levels <= MOST_LEVELS:
+        assert said(result=deep).result is not None
+    else:
+        with pytest.raises(InvalidInput, match=f"at most {MOST_LEVELS} levels"):
+            said(result=deep)
+
+
+@pytest.mark.parametrize("levels", [550, 700, 5000, 100_000])
+def test_a_result_that_no_reader_takes_is_refused(levels: int) -> None:
+    """However deep: never by an error of the reader."""
+    with pytest.raises(InvalidInput):
+        parse_report(b'{"result": ' + b"[" * levels + b"]" * levels + b"}")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
+from vibey.domain.depth import DEEP, is_too_deep
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Outcome, Success, one_line
 
@@ -76,6 +77,8 @@ def parse_report(text: bytes) -> Report:
         raise InvalidInput("result file", text[:60], f"a JSON object ({one_line(str(error), 80)})") from None
     if not isinstance(said, dict):
         raise InvalidInput("result file", type(said).__name__, "a JSON object")
+    if is_too_deep(said.get("result")):
+        raise InvalidInput("result", *DEEP)
     result = said.get("result")
     return Report(
         result=wrapped(storable(result)) if result is not None else None,

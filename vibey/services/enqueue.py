@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vibey import tracing
 from vibey.domain.call import ROUTED_TASKS, task_call_of
+from vibey.domain.depth import DEEP, is_too_deep
 from vibey.domain.effort import Effort, effort_of
 from vibey.domain.errors import InvalidInput, NothingApplied, Refused, UnknownName, Unservable
 from vibey.domain.requirement import Requirement
@@ -310,7 +311,9 @@ def _payload_text(payload: object) -> str:
     try:
         text = json.dumps(payload, allow_nan=False)
         json.dumps(payload, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise InvalidInput("payload", *DEEP) from error
+    except (TypeError, ValueError) as error:
         raise InvalidInput("payload", str(error), "JSON values only, in valid Unicode") from error
     if NUL.search(text):
         raise InvalidInput("payload", "text with a NUL character", "text without NUL, which Postgres cannot keep")
@@ -320,6 +323,8 @@ def _payload_text(payload: object) -> str:
             f"{len(text)} bytes",
             f"at most {PAYLOAD_LIMIT} bytes; put large input in a file and name it",
         )
+    if is_too_deep(payload):
+        raise InvalidInput("payload", *DEEP)
     return text
 
 

@@ -8,6 +8,7 @@ lost is not settled here: whoever took it away did.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -21,7 +22,7 @@ from vibey.domain import settlement
 from vibey.domain.call import task_call_of
 from vibey.domain.effort import Effort
 from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
-from vibey.domain.outcome import Failure, FailureClass, Outcome
+from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
 from vibey.engines.contract import Job, Renewal, Stopped, StopReason
 from vibey.engines.moment import Moment
 from vibey.engines.processes import kill_leftovers
@@ -35,7 +36,7 @@ from vibey.services.settle import Held, close, hand_over, settle
 from vibey.store import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from vibey.domain.settlement import Settlement
     from vibey.services.installation import Installation
@@ -66,7 +67,11 @@ def carry_out(
         return _give_back(installation, held, odd)
     deadline = None if started.deadline_seconds is None else claimed_at.plus(started.deadline_seconds)
     with _span(started, held, began_ns) as span:
-        ended = _executed(installation, started, held, claimed_at, span.traceparent)
+        payload = _payload(started)
+        if isinstance(payload, Failure):
+            ended: Outcome | Stopped = payload
+        else:
+            ended = _executed(installation, started, payload, held, claimed_at, span.traceparent)
         word = _settled(installation, held, ended, overdue=deadline is not None and deadline.has_come())
         _tell(span, ended, word)
     engine = installation.settings.engine.get(held.job.engine)
@@ -75,7 +80,7 @@ def carry_out(
     finally:
         installation.wakeups.release(run_id)
         tidy(installation, run_id)
-    if word in TOLD_WORDS and task_call_of(started.payload) is not None:
+    if word in TOLD_WORDS and not isinstance(payload, Failure) and task_call_of(payload) is not None:
         endings.tell(installation, [held.job.engine])
     return word
 
@@ -166,6 +171,7 @@ def _tell(span: tracing.Span, ended: Outcome | Stopped, word: str) -> None:
 def _executed(
     installation: Installation,
     started: Any,  # noqa: ANN401  a database row
+    payload: Mapping[str, Any],
     held: Held,
     claimed_at: Moment,
     traceparent: str | None,
@@ -185,7 +191,7 @@ def _executed(
         return Failure(FailureClass.MISCONFIGURED, str(error))
     return execute(
         adapter,
-        _job(installation, started, held, traceparent),
+        _job(installation, started, payload, held, traceparent),
         directory_root=runs_root(installation),
         lease_seconds=installation.timing.lease_ms / 1000,
         renew=lambda: _renew(installation, held),
@@ -198,14 +204,29 @@ def _executed(
     )
 
 
-def _job(installation: Installation, started: Any, held: Held, traceparent: str | None) -> Job:  # noqa: ANN401
+def _payload(started: Any) -> Mapping[str, Any] | Failure:  # noqa: ANN401  a database row
+    """What the job is about, or the job's own failure where it cannot be read, such as one of an earlier version."""
+    try:
+        payload: Mapping[str, Any] = json.loads(started.payload)
+    except (ValueError, RecursionError) as error:
+        return Failure(FailureClass.WORK, one_line(f"the payload cannot be read: {error}"))
+    return payload
+
+
+def _job(
+    installation: Installation,
+    started: Any,  # noqa: ANN401  a database row
+    payload: Mapping[str, Any],
+    held: Held,
+    traceparent: str | None,
+) -> Job:
     return Job(
         job_id=held.job.job_id,
         run_id=held.run_id,
         token=held.token,
         attempt=held.job.attempt,
         effort=Effort(started.effort_now),
-        payload=started.payload,
+        payload=payload,
         project=started.project,
         installation=installation.identity,
         session=started.session,
