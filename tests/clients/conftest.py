@@ -11,7 +11,9 @@ import pytest
 
 from tests.support import clients
 from tests.support.clients import Installed
+from vibey.engines import looking
 from vibey.engines.clients import tried
+from vibey.services import discovery, fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -62,6 +64,10 @@ def settle_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapp
                 pytest.skip(reason)
         # The clients lie below the home that is left.
         monkeypatch.setenv("VIBEY_CLIENTS_DIR", str(clients.folder()))
+        # A loaded machine takes long to start five clients at once, and that is not what is tested.
+        monkeypatch.setattr(looking, "PATIENCE_SECONDS", 60.0)
+        monkeypatch.setattr(discovery, "LOOK_SECONDS", 90.0)
+        monkeypatch.setattr(fleet, "LOOK_SECONDS", 90.0)
         home = tmp_path / "home"
         home.mkdir()
         monkeypatch.setenv("PATH", clients.path(versions))

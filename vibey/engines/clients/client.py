@@ -131,8 +131,8 @@ class ClientEngine:
             return
         if reading.tapped:
             hiding.forget(folder, client.kind)
-        elif reading.untapped:
-            hiding.record(folder, client.kind, look(client, self._config, key, passed).version)
+        elif reading.untapped and (version := look(client, self._config, key, passed).version):
+            hiding.record(folder, client.kind, version)
 
 
 class _Guard:

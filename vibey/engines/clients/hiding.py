@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WORDS = "this version hides its requests"
 
 
-def record(folder: Path, kind: str, version: str | None) -> None:
+def record(folder: Path, kind: str, version: str) -> None:
     """Keep that this version of the client hides its requests; a disk that takes no more keeps nothing."""
     path = _file(folder, kind)
     new = path.with_suffix(f".{os.getpid()}.new")
