@@ -69,7 +69,7 @@ _DAY_ALONE = re.compile(rf"(?:on\s+)?{_DAY.format(n=1)}(?![\w:]){_ZONE}", re.IGN
 _EPOCH = re.compile(r"(\d{10}|\d{13})(?!\d)")
 _LEAD = re.compile(
     r"\b(?:resets?|resetting|again|retry|available|access|renews?|refresh(?:es)?|until|returns?|back|lifted)\b"
-    r"(?:\s+(?:will|be|back|again|is|your|the|limits?|quotas?|next|to|reset|time)\b)*"
+    r"(?:\s+(?:will|be|back|again|is|your|the|limits?|quotas?|next|to|reset|time|daily)\b)*"
     r"(?:\s*[:=·-])?(?:\s*\b(?:at|on|by|after|from|until)\b)?(?:\s*:)?\s*",
     re.IGNORECASE,
 )

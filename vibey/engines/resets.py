@@ -145,7 +145,7 @@ def _refilled(headers: Mapping[str, str], now: float) -> float | None:
     waits: list[tuple[bool, float]] = []
     for name, value in headers.items():
         found = _RESET_HEADER.fullmatch(name)
-        wait = _believed(_wait(value, now)) if found else None
+        wait = _believed(_wait(f"{value}ms" if name.endswith("-ms") else value, now)) if found else None
         if found is not None and wait is not None:
             waits.append((_is_spent(headers, found[1], found[2] or ""), wait))
         elif name in {"ratelimit", "x-ratelimit"} and (draft := _DRAFT_RESET.search(value)):
