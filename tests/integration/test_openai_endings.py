@@ -70,6 +70,12 @@ def test_finish_on_an_open_connection_is_a_success(server: ChatServer) -> None:
     assert not never.is_set()
 
 
+def test_an_end_that_says_it_is_none(server: ChatServer) -> None:
+    """Events that only say that all is well, or nothing, end nothing and are no error."""
+    fine = (event({"code": 200, "message": "success"}), event({"error": None}), event({"error": {}}), b"data:\n\n")
+    assert text(answer(server, Reply.stream(*fine, delta("x"), *fine, END, DONE))) == "x"
+
+
 def test_finish_and_comments_on_an_open_connection(server: ChatServer) -> None:
     """What keeps the line open after the end holds the slot no longer."""
     pause = threading.Event()
@@ -123,6 +129,10 @@ def test_silence_before_the_end_is_no_end(server: ChatServer) -> None:
         ((event({"object": "error", "message": TOO_LONG, "code": 40303}),), (WORK, None)),
         ((event({"code": "Arrearage", "message": "Access denied"}),), (CAPACITY, "credits")),
         ((event({"detail": "Max budget limit reached."}),), (CAPACITY, "credits")),
+        ((event({"error_code": 336501, "error_msg": "Rate limit reached for RPM"}),), (CAPACITY, "window")),
+        ((b'{"message": "Too many requests"}\n',), (CAPACITY, "window")),
+        ((b'{"status": "error", "msg": "out of order"}\n',), (ENGINE, None)),
+        ((event({"errors": ["Rate limit exceeded"]}),), (CAPACITY, "window")),
         ((event({"base_resp": {"status_code": 2013, "status_msg": "context window exceeds limit"}}),), (WORK, None)),
         ((event({"error": {"message": "", "code": None}}), DONE), (ENGINE, None)),
     ],

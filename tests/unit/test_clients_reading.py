@@ -283,6 +283,11 @@ def test_result_that_lost_its_words() -> None:
             "[API Error: You have exhausted your capacity on this model. Your quota will reset after 5s.]",
             "window",
         ),
+        (
+            "gemini",
+            "[API Error: You exceeded your current quota, please check your plan and billing details]",
+            "window",
+        ),
         ("gemini", "[API Error: prepayment credits are depleted]", "credits"),
         ("qwen-code", "[API Error: Budget has been exceeded! Max budget: 10]", "credits"),
         ("qwen-code", "[API Error: This model's maximum context length is 8192 tokens]", None),

@@ -163,6 +163,8 @@ OTHERS: list[tuple[int | None, object, str]] = [
     (429, error("You exceeded your current quota, please check your plan and billing details."), "quota_of_a_plan"),
     (429, [error("You exceeded your current quota, please check your plan and billing details.", code=429,
                  status="RESOURCE_EXHAUSTED", details=[])], "quota_of_a_clock"),
+    (429, error("You exceeded your current quota, please check your plan and billing details. For more information on this "
+                "error, head to: https://ai.google.dev/gemini-api/docs/rate-limits."), "quota_of_a_clock"),
     (429, error("You have exhausted your capacity on this model. Your quota will reset after 8h44m7s."),
      "quota_of_a_clock"),
     (429, error(json.dumps(error("Resource has been exhausted (e.g. check quota).", status="RESOURCE_EXHAUSTED"))),

@@ -257,6 +257,7 @@ CAUSES: tuple[Cause, ...] = (
         codes=_codes("resource_exhausted ratelimitexceeded quota_exceeded"),
         says=_words(
             r"quota exceeded for (?:quota )?metric",
+            r"exceeded your current quota\b.{0,300}\b(?:ai\.google\.dev|gemini)",
             r"quota will reset",
             r"exhausted your (?:daily |capacity|quota)",
             r"resource (?:has been )?exhausted",

@@ -277,6 +277,8 @@ def _error_of(document: Mapping[str, Any], name: str) -> object:
     base = document.get("base_resp")
     if isinstance(base, dict) and base.get("status_code"):
         return document
+    if name == "document" and "choices" not in document and (document.get("message") or document.get("msg")):
+        return document
     tells = document.get("message") and document.get("code") not in {None, 0, 200, "", "0", "200", "ok", "success"}
     told = any(document.get(key) for key in ("errors", "detail", "error_code", "error_msg"))
     return document if tells or told else None

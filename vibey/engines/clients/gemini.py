@@ -37,6 +37,8 @@ TABLE = Table(
             "status",
         ),
         Rule(_said(r'\[API Error: (?P<says>\{"error":\{"code":(?P<status>\d{3}),.*\})\]'), BY_STATUS, "says", "status"),
+        # Google has the same words for a spent day, which ends by the clock, and for spent money.
+        Rule(_said(r"\[API Error: .*exceeded your current quota.*"), WINDOW, "error.message"),
         Rule(_said(r"\[API Error: .*(?:exhausted|quota|rate limit).*\].*"), WINDOW, "error.message", judged=worded),
         Rule(_said(r"\[API Error: .*"), TROUBLE, "error.message", judged=worded),
         Rule(_said(r".*"), WORK, "error.message", judged=sentence),
