@@ -284,3 +284,28 @@ def test_doctor_names_everything_a_database_does_not_allow(
         installation.close()
     assert [(each.name, each.state) for each in found] == [("postgres", State.FAIL)]
     assert "LATIN1" in found[0].detail
+
+
+def test_an_installation_is_told_apart_by_its_tables_and_not_by_its_address(
+    services: embedded.Services, database_url: str, empty_database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    """Two spellings of one address are one installation; one address that leads to other tables is another."""
+
+    def identity(url: str) -> str:
+        tables = {"services": {"database_url": url, "redis_url": redis_url, "data_dir": str(tmp_path)}}
+        installation = Installation.open(settings_of(Source(None, tmp_path, tables), {}))
+        try:
+            return installation.identity
+        finally:
+            installation.close()
+
+    before = identity(database_url)
+    assert before == identity(_with_parameters(database_url, application_name="other"))
+    migrate.upgrade(empty_database_url)
+    assert before != identity(empty_database_url)
+    # As if the same address led to another database, from another network namespace.
+    name = urlsplit(database_url).path[1:]
+    drop(services.database_url, name)
+    query(renamed(services.database_url, "postgres"), f'create database "{name}"')
+    migrate.upgrade(database_url)
+    assert before != identity(database_url)

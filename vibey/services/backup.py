@@ -215,7 +215,7 @@ def _dump(installation: Installation, schema: str, sink: IO[bytes], progress: Pr
             version=__version__,
             schema=schema,
             database_schema=tables[0].schema,
-            installation=installation_digest(installation),
+            installation=installation.identity,
             at=str(instant(facts.at)),
             server=server.major,
             client=client,
@@ -487,8 +487,3 @@ def _connection(installation: Installation) -> tuple[str, dict[str, str]]:
 
 def _is_embedded(installation: Installation) -> bool:
     return not installation.settings.services.database_url
-
-
-def installation_digest(installation: Installation) -> str:
-    """What tells the installation's database from any other's: the server and the tables themselves."""
-    return hashlib.blake2b(repr(installation.database.identity()).encode(), digest_size=8).hexdigest()

@@ -13,7 +13,7 @@ from vibey import embedded
 from vibey.coordination.wakeups import WakeUps
 from vibey.domain.errors import Refused, SchemaOutdated, ServiceUnavailable, UnsuitableService
 from vibey.publisher import Build, Publisher, celery_settings, make_app
-from vibey.settings import normalise_database_url, normalise_redis_url, redacted_url
+from vibey.settings import normalise_database_url, normalise_redis_url
 from vibey.settings.applied import disagreement, followed
 from vibey.store import fleet, generations, migrate, suitability
 from vibey.store.database import Database
@@ -148,8 +148,12 @@ class Installation:
 
     @property
     def identity(self) -> str:
-        """What tells this installation's processes from another's on the machine. Jobs see it: no secret is in it."""
-        return blake2b(redacted_url(self.database.url).encode(), digest_size=8).hexdigest()
+        """What tells this installation, and its processes on a machine, from any other: its server and its very tables.
+
+        Not the address, which may lead elsewhere from another network namespace, and may be written in several ways.
+        Jobs see it: no secret is in it. ServiceUnavailable where the database was never asked and does not answer.
+        """
+        return blake2b(repr(self.database.identity()).encode(), digest_size=8).hexdigest()
 
     def require_schema(self) -> None:
         """Raise unless the database answers and has this version's schema."""
