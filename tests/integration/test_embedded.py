@@ -190,6 +190,22 @@ def test_a_lost_record_costs_the_passwords_and_not_the_data(data_dir: Path) -> N
     assert recall(after) == (42, b"42")
 
 
+def test_a_lost_link_to_the_cluster_is_made_again(data_dir: Path) -> None:
+    """Of root's clusters only a link lies in the data directory; the record there tells that the cluster is its own."""
+    if os.geteuid() != 0:
+        pytest.skip("an ordinary user's cluster lies in the data directory itself")
+    before = embedded.ensure(data_dir)
+    remember(before)
+    embedded.stop(data_dir)
+    (data_dir / "postgres").unlink()
+    assert recall(embedded.ensure(data_dir)) == (42, b"42")
+    home = (data_dir / "postgres").resolve()
+    embedded.stop(data_dir)
+    (data_dir / "postgres").unlink()
+    embedded.destroy(data_dir)
+    assert not home.exists()
+
+
 def test_a_data_directory_deleted_by_hand_starts_empty(data_dir: Path) -> None:
     """Old data never comes back after its folder was removed, even where the cluster lives elsewhere."""
     remember(embedded.ensure(data_dir))

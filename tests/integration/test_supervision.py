@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
+import tempfile
 import uuid
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from tests.support import holder
 from tests.support.restless import restless
 from tests.support.trees import STUBBORN, TREE, TREE_SIZE, living, state, supervisors
 from tests.support.wait import until
+from vibey.domain.errors import Refused
 from vibey.engines import processes
 from vibey.engines.marks import Marks
 from vibey.engines.processes import kill_leftovers
@@ -186,6 +189,30 @@ def test_programs_of_a_data_folder_are_found_while_they_change_programs(tmp_path
     with restless(tmp_path, {"PATH": os.environ["PATH"], OWNER_VARIABLE: str(layout.data_dir)}) as pids:
         for _ in range(20):
             assert {process.pid for process in supervised.leftovers(layout)} == pids
+
+
+@pytest.mark.parametrize("spoil", ["open", "link", "file"])
+def test_a_socket_folder_that_others_can_enter_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    """Where the data folder's path is too long for a socket, its place can be foreseen, and made by somebody else."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    layout = Layout(tmp_path / ("long" * 30))
+    folder = layout.socket.parent
+    assert folder.parent == tmp_path
+    layout.write((), files=100)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.rmdir()
+    if spoil == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif spoil == "link":
+        (tmp_path / "theirs").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "theirs")
+    else:
+        folder.touch(mode=0o600)
+    with pytest.raises(Refused, match="not a folder of this user's alone"):
+        layout.write((), files=100)
 
 
 def test_cancel_lets_the_program_wind_down(start: Start, tmp_path: Path, installation: str) -> None:

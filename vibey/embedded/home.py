@@ -88,8 +88,9 @@ def prepare_home(link: Path) -> Path:
         link.unlink(missing_ok=True)  # one that leads nowhere
         home = shared_home(link)
         _open_folder(SHARED_ROOT)
-        home.mkdir(mode=0o700, parents=True)
-        os.chown(home, *_unprivileged_account())
+        if not home.is_dir():  # else it is this data directory's, which has lost the link to it
+            home.mkdir(mode=0o700, parents=True)
+            os.chown(home, *_unprivileged_account())
         link.symlink_to(home)
     home = link.resolve()
     if home.parent == SHARED_ROOT and not (home / CLAIM).exists():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import vibey
+from vibey.domain.errors import Refused
 from vibey.publisher import CONTROL_QUEUE
 
 if TYPE_CHECKING:
@@ -180,6 +182,24 @@ class Layout:
         digest = blake2b(os.fsencode(self.data_dir), digest_size=8).hexdigest()
         return Path(tempfile.gettempdir()) / f"vibey-{os.getuid()}-{digest}" / "supervisord.sock"
 
+    def require_own_socket_folder(self) -> None:
+        """Refused when the socket's folder is another user's, is open to others or is a link.
+
+        Outside the data folder its name can be foreseen, and whoever made it first could answer for supervisord.
+        """
+        folder = self.socket.parent
+        if folder == self.folder:
+            return
+        try:
+            found = folder.lstat()
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise Refused(
+                f"{folder}, where the socket of supervisord belongs, is not a folder of this user's alone",
+                "remove it, or set data_dir to a folder with a shorter path, which needs no other place",
+            )
+
     def log(self, program: str) -> Path:
         """A program's log."""
         return self.folder / f"{program}.log"
@@ -190,7 +210,9 @@ class Layout:
         Each program may open at least so many `files`: supervisord raises the soft limit where it is lower.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.require_own_socket_folder()
         self.socket.parent.mkdir(mode=0o700, exist_ok=True)
+        self.require_own_socket_folder()
         text = HEAD.replace("{files}", str(files)) + "".join(program.section() for program in programs)
         self.configuration.write_text(text, encoding="utf-8")
         own = Path(vibey.__file__).parent / "flower" / FLOWER_CONFIGURATION

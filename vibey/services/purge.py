@@ -135,6 +135,7 @@ def _remove_processes(layout: Layout) -> None:
         remove(layout.folder / "__pycache__")
         _remove_empty(layout.folder)
     private = layout.socket.parent
+    layout.require_own_socket_folder()
     if private != layout.folder and private.is_dir():
         for entry in private.glob("supervisord.sock*"):
             entry.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ import xmlrpc.client
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
+from xml.parsers.expat import ExpatError
 
 import psutil
 
@@ -136,11 +137,12 @@ def last_words(layout: Layout, program: str) -> list[str]:
 def _ask(layout: Layout, method: str, *arguments: object) -> Any:  # noqa: ANN401  whatever the method returns
     from supervisor.xmlrpc import SupervisorTransport
 
+    layout.require_own_socket_folder()
     transport = SupervisorTransport(None, None, f"unix://{layout.socket}")
     try:
         proxy = xmlrpc.client.ServerProxy("http://supervisord", transport=transport)
         return getattr(proxy.supervisor, method)(*arguments)
-    except (OSError, HTTPException, xmlrpc.client.Error):
+    except (OSError, HTTPException, xmlrpc.client.Error, ExpatError):
         return None
     finally:
         transport.close()
