@@ -63,9 +63,10 @@ def test_nothing_changed_is_no_branch_however_files_are_stored(studio: Studio, s
     """Line endings, identifiers and encodings that git would store otherwise are no change; nor is an empty commit."""
     site = made(studio, stored)
     before = site.refs()
-    result = done(studio.run(script, {"repo": "site"}))
+    result = done(studio.run(f"git status --short; {script}", {"repo": "site"}))
     assert (result["branch"], result["diffstat"]) == (None, NOTHING)
     assert site.refs() == before
+    assert [line for line in studio.log().splitlines() if line.startswith((" M", "M"))] == []
 
 
 def test_very_many_unnormalised_files(studio: Studio) -> None:
@@ -73,7 +74,7 @@ def test_very_many_unnormalised_files(studio: Studio) -> None:
     many = {f"{number}.txt": b"1\r\n2\r\n" for number in range(1100)}
     made(studio, Stored("* text=auto\n*.txt text\n*.bat text eol=crlf\n", {**many, "w.bat": b"a\nb\n"}))
     assert done(studio.run("touch -- *; git add -A; git status -s", {"repo": "site"}))["branch"] is None
-    assert studio.log().startswith("[vibey]")
+    assert studio.log().splitlines() == ["[vibey] the work changed nothing in its tree: no branch"]
     result = done(studio.run("printf '1\\r\\n3\\r\\n' > 7.txt; echo c >> w.bat", {"repo": "site"}, run_id=71))
     assert result["diffstat"] == {"files": 2, "insertions": 2, "deletions": 1}
 

@@ -84,7 +84,8 @@ def keep_unconverted(work: Git, commit: str, index: Path) -> bool:
     Returns whether no file at all is converted, which is so where there are too many of them to be named one by one.
     `index` is the place of an index that nobody else uses.
     """
-    if not _has_attributes(entries(work, commit)):
+    before = entries(work, commit)
+    if not _has_attributes(before):
         return False
     fresh = replace(work, variables={"GIT_INDEX_FILE": str(index)})
     fresh("read-tree", commit)
@@ -92,13 +93,15 @@ def keep_unconverted(work: Git, commit: str, index: Path) -> bool:
     if not paths:
         return False
     everything = len(paths) > _MOST_PATTERNS
-    convert_nothing(work) if everything else _name_unconverted(work, paths)
     if everything:
-        # An index without the times of files takes none of them for up to date.
-        index.unlink()
-        fresh("read-tree", commit)
-    _check_out(fresh, None if everything else paths)
-    work.says("update-index", "-q", "--refresh")
+        convert_nothing(work)
+        work("read-tree", commit)
+        work.says("checkout-index", "--quiet", "--force", "--index", "--all")
+    else:
+        _name_unconverted(work, paths)
+        # Entries without the size and time of a file: git would take another size for a change, and not look.
+        _put(work, {path: before[path] for path in paths})
+        work.says("checkout-index", "--quiet", "--force", "--index", "-z", "--stdin", given=_joined(paths))
     return everything
 
 
