@@ -44,7 +44,7 @@ test-browser: install  ## look at the pages in a headless Chromium, if one is in
 
 # The pinned and the newest version of each; what cannot be installed is named and skipped. What was tried is written
 # down for the doctor and for the reference.
-test-clients: install  ## drive the real coding clients against a provider of our own (3 GB on disk)
+test-clients: install  ## drive the real coding clients against a provider of our own (2 GB on disk)
 	$(BIN)/python -m tests.clients.install
 	VIBEY_RECORD_CLIENTS=1 $(BIN)/python -m pytest tests/clients -m clients -n 2; \
 	  ended=$$?; $(BIN)/python -m docs.generate; exit $$ended
