@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot express of the build: the files of config/ go into the wheel, and README.md on its page.
+"""What pyproject.toml cannot express of the build: config/ and the manual page in the wheel, README.md on its page.
 
 Nothing is kept twice: `vibey config example` reads these files from the wheel, or from config/ in a checkout.
 """
@@ -29,6 +29,7 @@ class BuildWithConfiguration(build_py):
 
 
 setup(
+    data_files=[("share/man/man1", ["docs/man/vibey.1"])],
     cmdclass={"build_py": BuildWithConfiguration},
     long_description=LINK.sub(lambda link: link["text"], Path("README.md").read_text(encoding="utf-8")) + NOTE,
     long_description_content_type="text/markdown",

@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import causes, clients, commandline, configuration, errors, events, json_output, places
+from docs.generate import causes, clients, commandline, configuration, errors, events, json_output, manpage, places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MANUAL = Path(__file__).resolve().parent.parent / "man" / "vibey.1"
 REFERENCE = Path(__file__).resolve().parent.parent / "reference"
 NOTE = "<!-- Made by `python -m docs.generate` from the code: change that, not this page. -->"
 
@@ -29,4 +30,5 @@ def pages() -> Mapping[Path, str]:
         "json.md": json_output.page(),
         "engines/tried.md": clients.page(),
     }
-    return {REFERENCE / name: f"{NOTE}\n\n{text.rstrip()}\n" for name, text in made.items()}
+    reference = {REFERENCE / name: f"{NOTE}\n\n{text.rstrip()}\n" for name, text in made.items()}
+    return {**reference, MANUAL: f"{manpage.page()}\n"}

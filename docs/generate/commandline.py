@@ -19,7 +19,8 @@ INTRODUCTION = """\
 
 `vibey [-c FILE] COMMAND`. The configuration is `FILE`, else `$VIBEY_CONFIG`, else `./vibey.toml`. Every reporting
 command takes `--json` and then prints one object with stable keys on standard output; notes for a person go to standard
-error. With `VIBEY_DEBUG=1` an error shows where it came from.
+error. With `VIBEY_DEBUG=1` an error shows where it came from. The manual page (`man vibey`) has the same; pip installs
+it where `man` finds it while the folder of the command is on the `PATH`.
 """
 CODES = (
     ("0", "done, and good"),

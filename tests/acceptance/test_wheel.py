@@ -196,7 +196,9 @@ def test_only_our_own_name_is_installed(shop: Shop) -> None:
         top = {name.partition("/")[0] for name in wheel.namelist()}
         metadata = next(name for name in wheel.namelist() if name.endswith("METADATA"))
         page = email.message_from_bytes(wheel.read(metadata), policy=email.policy.default)
-    assert {name for name in top if not name.endswith(".dist-info")} == {"vibey"}
+        manual = [name for name in wheel.namelist() if name.endswith("share/man/man1/vibey.1")]
+    assert len(manual) == 1
+    assert {name for name in top if not name.endswith((".dist-info", ".data"))} == {"vibey"}
     assert "Operating System :: POSIX :: Linux" in page.get_all("Classifier")
     description = page.get_payload()
     assert len(description) > 5000

@@ -43,7 +43,9 @@ def _forms(secret: str) -> Iterator[str]:
     for once in (_in_json(plain, ascii_only=True), _in_json(plain, ascii_only=False)):
         yield once
         yield once.replace("/", "\\/")
-        yield _in_json(once, ascii_only=True)
+        # A program that prints JSON in JSON is quoted once more by a client's events, whose text a transcript shows.
+        twice = _in_json(once, ascii_only=True)
+        yield from (twice, _in_json(twice, ascii_only=True))
     for quoted in (quote(plain, safe=""), quote(plain), quote_plus(plain)):
         yield quoted
         yield _lower_hex(quoted)
