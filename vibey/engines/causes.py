@@ -119,6 +119,7 @@ CAUSES: tuple[Cause, ...] = (
             r"too (?:large|long) for (?:the )?model with\b.{0,40}context",
             r"(?:prompt|input|conversation|request|message)s?(?: is| are|:)? too long\b",
             r"too many (?:input )?tokens\b.{0,80}\b(?:prompt|context|input)",
+            r"tokens in the (?:request|prompt|input) (?:cannot|can not|must not|may not) exceed",
             r"input token count\b.{0,60}exceed",
             r"input tokens exceed",
             r"input length and \W*max_tokens\W* exceed context limit",
@@ -211,12 +212,13 @@ CAUSES: tuple[Cause, ...] = (
         "Budget has been exceeded! Current cost: 76.16, Max budget: 10.0",
         "OpenAI `insufficient_quota`, `billing_hard_limit_reached`; Anthropic `credit balance is too low`; LiteLLM "
         "`budget_exceeded`, `ExceededBudget`; OpenRouter 402, 403 `Key limit exceeded`; DeepSeek 402; Zhipu `1113`; "
-        "Moonshot `exceeded_current_quota_error`; DashScope `Arrearage`; claude, codex and opencode (recorded)",
+        "Moonshot `exceeded_current_quota_error`; DashScope `Arrearage`; Fireworks 412; xAI 403; Groq "
+        "`blocked_api_access`; claude, codex and opencode (recorded)",
         codes=_codes(
             "insufficient_quota insufficient_balance insufficient_balance_error insufficient_credits insufficient_funds"
             " billing_hard_limit_reached billing_not_active billing_error budget_exceeded budgetexceedederror"
             " exceeded_current_quota_error arrearage credits_exhausted payment_required quota_exhausted_credits"
-            " spend_limit_exceeded exceededbudget exceededtokenbudget"
+            " spend_limit_exceeded exceededbudget exceededtokenbudget blocked_api_access"
         ),
         says=_words(
             r"insufficient (?:quota|balance|credits?|funds)",
@@ -231,7 +233,10 @@ CAUSES: tuple[Cause, ...] = (
             r"max budget\b",
             r"crossed (?:spend|budget)",
             r"(?:hard|spend(?:ing)?|billing|credit|cost|key) (?:limit|cap) (?:has been |was )?(?:reached|exceeded|hit)",
-            r"(?:reached|exceeded|hit) (?:its|your|the) (?:\w+ )?(?:spend(?:ing)?|billing|credit) (?:limit|cap)",
+            r"(?:reach(?:ed|ing)|exceed(?:ed|ing)|hit(?:ting)?) (?:its|your|the) (?:\w+ ){0,2}"
+            r"(?:spend(?:ing)?|billing|credit)(?: \w+)? (?:limit|cap)",
+            r"failure to pay\b|unpaid (?:invoices?|balance)|suspended\b.{0,60}\b(?:billing|payment)",
+            r"(?:do|does)(?: not|n['\u2019]t) have (?:any |enough |sufficient )?(?:\w+ )?credits?\b",
             r"\bprepaid balance|\b(?:please )?(?:recharge|top up)\b|\bbudgets?\b.{0,60}\bused up",
             r"key limit exceeded",
             r"billing (?:is )?not active|account is not active.{0,40}billing|overdue (?:payment|balance)",
@@ -285,21 +290,26 @@ CAUSES: tuple[Cause, ...] = (
         CapacityKind.LOGIN,
         "the key or login is refused",
         "Incorrect API key provided",
-        "OpenAI `invalid_api_key`; Anthropic `authentication_error`; Gemini 400 `API_KEY_INVALID`; claude "
+        "OpenAI `invalid_api_key`; Anthropic `authentication_error`; Gemini 400 `API_KEY_INVALID`; Cohere 498; Groq "
+        "`organization_restricted`; claude "
         "`Please run /login`; codex and opencode (recorded)",
         codes=_codes(
             "invalid_api_key authentication_error authentication_failed unauthenticated api_key_invalid invalid_token"
             " token_expired unauthorized invalid_authentication_error incorrect_api_key_error providerautherror"
-            " oauth_org_not_allowed expired_api_key auth_error invalidapikey permission_denied"
+            " oauth_org_not_allowed expired_api_key auth_error invalidapikey permission_denied organization_restricted"
+            " account_deactivated"
         ),
         says=_words(
-            r"(?:incorrect|invalid|wrong|missing|no|expired|revoked) (?:x-)?api[- ]key",
+            r"(?:incorrect|invalid|wrong|missing|no|expired|revoked) (?:x-)?api[- ](?:key|token)",
             r"api[- ]key (?:is |was |has )?(?:been )?(?:not valid|invalid|expired|revoked|disabled|missing)",
             r"(?:access|refresh|oauth|auth\w*|session|bearer|api) token (?:is |was |has |could not be )?(?:been )?"
             r"(?:expired|revoked|invalid|disabled|refreshed|already used)",
             r"(?:sign|log) (?:out and (?:sign|log) )?in again",
             r"run /login|not logged in|login (?:has )?expired",
             r"does not have access to claude",
+            r"(?:organi[sz]ation|account) (?:has been|is|was) (?:\w+ )?"
+            r"(?:disabled|deactivated|restricted|suspended|banned)",
+            r"organi[sz]ation has disabled\b.{0,40}\baccess",
         ),
         sentence=_sentence(
             r"invalid api key",
@@ -307,9 +317,10 @@ CAUSES: tuple[Cause, ...] = (
             r"not logged in",
             r"oauth token (?:has )?(?:expired|(?:been )?revoked)",
             r"your (?:access|refresh) token .{0,80}",
+            r"(?:your|this) organi[sz]ation has (?:been disabled|disabled (?:[\w'\u2019-]+ ){0,4}access)",
         ),
-        statuses=frozenset({401, 403}),
-        among=frozenset({None, 400, 401, 403, 407, 429, 500}),
+        statuses=frozenset({401, 403, 498}),
+        among=frozenset({None, 400, 401, 403, 407, 429, 498, 500}),
     ),
     Cause(
         "unknown_model",
@@ -363,6 +374,7 @@ CAUSES: tuple[Cause, ...] = (
         ),
         says=_words(
             r"\boverload",
+            r"\b(?:service|system|model|engine|backend) is (?:currently |temporarily )?(?:too |very )?busy",
             r"\bqueue\b.{0,20}\bfull|queue is full|too many requests in (?:the )?queue",
             r"(?:is )?at capacity\b",
             r"(?:service tier )?capacity exceeded",
@@ -426,12 +438,13 @@ CAUSES: tuple[Cause, ...] = (
         None,
         "the server broke",
         "The server had an error while processing your request",
-        "OpenAI `server_error`; Anthropic `api_error`; Gemini `INTERNAL`; any other 5xx, 408",
+        "OpenAI `server_error`; Anthropic `api_error`; Gemini `INTERNAL`; any other 5xx, 408; 424 of TGI "
+        "and Bedrock, whose model failed",
         codes=_codes(
             "server_error internal_error internal_server_error api_error internal deadline_exceeded timeout"
             " timeout_error apiconnectionerror service_unavailable unavailable"
         ),
-        statuses=frozenset({408}),
+        statuses=frozenset({408, 424}),
         among=NO_STATUS,
     ),
     Cause(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import ssl
 import sys
 import time
@@ -52,6 +53,7 @@ FAILED_ENDINGS = frozenset(
     }
 )
 """Finish reasons that say that the answer is not what the model would have said."""
+_FAULT = re.compile(r"(?:error|exception|failure|failed)$", re.IGNORECASE)
 _PIECE = 64 * 1024
 _LARGEST_TEXT = LARGEST_RESULT - 4096
 
@@ -279,7 +281,10 @@ def _error_of(document: Mapping[str, Any], name: str) -> object:
         return document
     if name == "document" and "choices" not in document and (document.get("message") or document.get("msg")):
         return document
-    tells = document.get("message") and document.get("code") not in {None, 0, 200, "", "0", "200", "ok", "success"}
+    tells = document.get("message") and (
+        document.get("code") not in {None, 0, 200, "", "0", "200", "ok", "success"}
+        or any(_FAULT.search(_text(document, name)) for name in ("type", "__type", "object", "status"))
+    )
     told = any(document.get(key) for key in ("errors", "detail", "error_code", "error_msg"))
     return document if tells or told else None
 

@@ -52,6 +52,8 @@ _TORN = re.compile(r'"(message|msg|code|type|status|detail|error)"\s*:\s*("(?:[^
 _ECHO = re.compile(r"input_value=|['\"]input['\"]\s*:")
 _QUOTED = re.compile(r"(?<![\w'])'([^']{0,400}(?:\w'\w[^']{0,400}){0,5})'(?!\w)")
 _MARKS = (("\u201c", "\u201d"), ('"', '"'), ("`", "`"))
+_MARKUP = re.compile(r"<[!?a-z]", re.IGNORECASE)
+_TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 _TITLE = re.compile(r"<(title|h1)\b[^>]*>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
 
 
@@ -109,8 +111,9 @@ class _Reader:
 
     def _read_text(self, text: str, depth: int) -> None:
         text = text.strip()
-        if text.startswith("<"):
-            self._found.messages += [title[1].strip() for title in _TITLE.findall(text[:_LONGEST_TEXT])]
+        if _MARKUP.match(text):
+            titles = [title[1].strip() for title in _TITLE.findall(text[:_LONGEST_TEXT])]
+            self._found.messages += titles or [" ".join(_TAG.sub(" ", text[:_LONGEST_TEXT]).split())]
             return
         start, inner = _packed(text)
         if inner is not None:

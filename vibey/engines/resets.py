@@ -43,7 +43,8 @@ _PART = re.compile(rf"(?<![\d.])(?<![a-z])({_COUNT})\s*({_UNIT})(?![a-z])", re.I
 _DURATION = re.compile(rf"{_PART.pattern}(?:\s*,?\s*(?:and\s+)?({_COUNT})\s*({_UNIT})(?![a-z]))*", re.IGNORECASE)
 _EACH = re.compile(rf"({_COUNT})\s*({_UNIT})(?![a-z])", re.IGNORECASE)
 _ISO_DURATION = re.compile(r"p(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?)?", re.IGNORECASE)
-_COLONS = re.compile(r"(\d{1,4}):([0-5]\d):([0-5]\d)(?:\.\d+)?")
+# .NET writes days before a dot: 2.16:26:53.
+_COLONS = re.compile(r"(?<![\d.:])(?:(\d{1,3})\.)?(\d{1,4}):([0-5]\d):([0-5]\d)(?:\.\d+)?")
 _WAITING = (
     r"again|retry|retrying|retried|resets?|resetting|wait|waiting|available|refills?|refilled|renews?|refresh(?:es)?|replenished"
     r"|access|cool(?:s|ing)?[- ]?down|unlocks?|unblocked|lifted|back"
@@ -222,7 +223,7 @@ def _wait(text: str, now: float) -> float | None:
 
 
 def _of_colons(colons: re.Match[str]) -> float:
-    return float(colons[1]) * 3600 + float(colons[2]) * 60 + float(colons[3])
+    return float(colons[1] or 0) * 86400 + float(colons[2]) * 3600 + float(colons[3]) * 60 + float(colons[4])
 
 
 def _epoch(number: float, now: float) -> float | None:

@@ -18,7 +18,8 @@ _RETRY = {"type": "system", "subtype": "api_retry"}
 _APOLOGY = {"type": "assistant", "message.model": "<synthetic>"}
 _FAILED = {"type": "result", "is_error": True}
 _APOLOGIES = "message.content.0.text"
-_ERROR = r"API Error(?: \([^)]*\))?"
+# What to do may come first: "Please run /login · API Error: 401 …".
+_ERROR = r"(?:[^{}\n]{1,80}?[.:\u00b7] )?API Error(?: \([^)]*\))?"
 
 
 def _known(error: str, means: Any) -> tuple[Rule, Rule]:  # noqa: ANN401  (a sign, or BY_STATUS)

@@ -8,7 +8,7 @@ import re
 from vibey.engines.clients.client import ClientEngine
 from vibey.engines.clients.descriptor import Client, Launch, Setup
 from vibey.engines.clients.health import by_files
-from vibey.engines.clients.rules import BY_STATUS, Event, Rule, Table, text_of
+from vibey.engines.clients.rules import BY_STATUS, FATAL, Event, Rule, Table, text_of
 from vibey.engines.clients.signs import MISCONFIGURED, TROUBLE, WINDOW, WORK, sentence, worded
 from vibey.engines.clients.transcript import Transcript, count
 
@@ -42,6 +42,7 @@ TABLE = Table(
         Rule(_said(r"\[API Error: .*(?:exhausted|quota|rate limit).*\].*"), WINDOW, "error.message", judged=worded),
         Rule(_said(r"\[API Error: .*"), TROUBLE, "error.message", judged=worded),
         Rule(_said(r".*"), WORK, "error.message", judged=sentence),
+        FATAL,
         Rule({"type": "error", "message": re.compile(r"Maximum session turns.*")}, WORK, "message"),
         Rule({"type": "error", "severity": "error"}, TROUBLE, "message", judged=worded),
         Rule(_line(r'(?:"message": ")?Invalid auth method selected\.(?:",)?'), MISCONFIGURED, "line"),

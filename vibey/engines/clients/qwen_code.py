@@ -7,7 +7,7 @@ import re
 from vibey.engines.clients.client import ClientEngine
 from vibey.engines.clients.descriptor import Client, Launch, Setup
 from vibey.engines.clients.health import by_files
-from vibey.engines.clients.rules import BY_STATUS, Rule, Table
+from vibey.engines.clients.rules import BY_STATUS, FATAL, Rule, Table
 from vibey.engines.clients.signs import MISCONFIGURED, TROUBLE, WORK, sentence, worded
 from vibey.engines.clients.transcript import hear_messages
 
@@ -33,6 +33,7 @@ TABLE = Table(
         Rule(_failed(r"(?:\[API Error: )?(?P<status>\d{3}) (?P<says>.*?)\]?"), BY_STATUS, "says", "status"),
         Rule(_failed(r"\[API Error: (?P<says>.*)\]"), TROUBLE, "says", judged=worded),
         Rule(_FAILED, WORK, _SAID, judged=sentence),
+        FATAL,
         Rule({"line": re.compile(r"Unknown arguments?: .*")}, MISCONFIGURED, "line"),
         Rule(
             {"line": re.compile(r"(?:No auth type is selected|Please set an Auth method|Missing API key).*")},

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_line
+from vibey.engines.clients.rules import lookup, text_of
 from vibey.engines.clients.signs import sentence
 from vibey.engines.clients.transcript import Hearing, Transcript
 from vibey.engines.contract import Exit, Progress
@@ -32,7 +34,36 @@ if TYPE_CHECKING:
 TRIES = 3
 PATIENCE_SECONDS = 30.0
 _LONGEST_ANSWER = LARGEST_RESULT - 4096
+_LAST_WORDS = 8
+_LONGEST_BLOCK = 64 * 1024
 _VIBEYS_OWN = frozenset({69, 75, 78})
+
+
+class Block:
+    """An object that a client prints over several lines, as clients do with the error that they end with."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._left = 0
+
+    def take(self, line: str) -> Mapping[str, Any] | None:
+        """Take in a line that is no JSON by itself; the object, if it ends with this line."""
+        line = line.rstrip()
+        if line == "{":
+            self._lines, self._left = [], _LONGEST_BLOCK
+        self._left -= len(line) + 1
+        if self._left < 0:
+            self._lines, self._left = [], 0
+            return None
+        self._lines.append(line)
+        if line != "}":
+            return None
+        text, self._lines, self._left = "\n".join(self._lines), [], 0
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
 
 
 class Reading:
@@ -51,6 +82,8 @@ class Reading:
         self._reported = clock()
         self._told: tuple[object, ...] = ()
         self._last_line = ""
+        self._last_words: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._block = Block()
         self._last_sign: Sign | None = None
         self.transcript = Transcript()
         self.refusal: Sign | None = None
@@ -113,7 +146,12 @@ class Reading:
             yield from (each for each in listed if isinstance(each, dict))
             return
         self._last_line = text
+        self._last_words.append(text)
         yield {"line": text}
+        whole = self._block.take(line)
+        if whole is not None:
+            self._last_line = text_of(lookup(whole, "error.message")) or text
+            yield whole
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if self._tap.signed(event):
@@ -184,7 +222,9 @@ class Reading:
         told = self.transcript
         sign = sentence(told.answer or "") if told.spent_nothing else None
         if sign is None and not ended_well and told.alive == 0:
-            sign = sentence(self._last_line)
+            # What to do about it often follows in lines of its own.
+            said = (sentence(words) for words in (self._last_line, *reversed(self._last_words)))
+            sign = next((found for found in said if found is not None), None)
         return None if sign is None else sign.failure()
 
 

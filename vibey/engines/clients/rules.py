@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vibey.domain.outcome import FailureClass
-from vibey.engines.clients.signs import Sign, answered, reset_of
+from vibey.engines.clients.signs import Sign, answered, reset_of, worded
 
 Event = Mapping[str, Any]
 Matcher = object
@@ -83,6 +83,18 @@ class Rule:
                 return None
             groups.update(found)
         return groups
+
+
+FATAL = Rule(
+    {"error.type": re.compile(r"(?!FatalTool)\w*Error"), "error.message": lambda value: isinstance(value, str)},
+    NOTHING,
+    says="error.message",
+    judged=worded,
+)
+"""What gemini and its descendants end with when no event can be printed any more; else the exit code decides.
+
+The error of a tool repeats what the job's own commands print, and is left out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
