@@ -75,7 +75,15 @@ _LIMITED = (
     r"|opus|sonnet|haiku|fable|fast|pro|flash|free[- ]tier)"
 )
 
-_SPENDING = r"(?:your )?(?:\w+ )?spend(?:ing)? (?:cap|limit) (?:has been )?(?:reached|exceeded|hit)"
+_OF_A_TIME = (
+    r"(?:\brate[- ]limit|\bper[- ](?:sec|min|hour|day|week|month)|\bresets?\b|\b(?:hourly|daily|weekly|monthly)\b"
+    r"|\bagain (?:in|at|after)\b)"
+)
+_SPENDING = (
+    r"(?:(?:your )?(?:\w+ )?spend(?:ing)? (?:cap|limit) (?:has been )?(?:reached|exceeded|hit)"
+    r"|you(?:['\u2019]ve| have) (?:reached|exceeded|hit) (?:your|the) (?:[\w'\u2019-]+ ){0,3}"
+    r"spend(?:ing)? (?:cap|limit))"
+)
 
 CAUSES: tuple[Cause, ...] = (
     Cause(
@@ -112,7 +120,9 @@ CAUSES: tuple[Cause, ...] = (
             r"context[ _](?:length|window|size)s?\b.{0,40}\bexceed",
             r"exceed\w*\b.{0,60}\bcontext[ _](?:length|window|size|limit)",
             r"exceed\w*\b.{0,60}\b(?:max_model_len\b|max(?:imum)? (?:input|prompt|model|sequence)\b)",
-            r"\btoken limit (?:exceeded|reached)|\bexceed\w* the (?:input )?token limit\b",
+            # Gateways say the same of a limit of tokens within a time, and name that time or limit then.
+            rf"^(?!.*{_OF_A_TIME}).*(?:\btoken limit (?:exceeded|reached)|\bexceed\w* the (?:input )?token limit\b)",
+            r"\bmax(?:imum)? (?:input|prompt) (?:characters|tokens|length)\b(?! per\b)",
             r"(?:greater|longer|larger|bigger) than (?:the )?(?:model'?s? )?(?:max(?:imum)? |available )?"
             r"(?:model|context)\b",
             r"too many (?:input |prompt )?tokens for (?:the|this) model",
@@ -222,7 +232,7 @@ CAUSES: tuple[Cause, ...] = (
         ),
         says=_words(
             r"insufficient (?:quota|balance|credits?|funds)",
-            r"credit balance is (?:too low|\W?\$?0)",
+            r"\bbalance (?:is |of )?(?:too low|insufficient|not enough|negative|exhausted|\$?-?0(?:\.0+)?(?!\.?\d))",
             r"(?:out of|no more|not enough|requires more|exhausted|used up)\b (?:all )?(?:of )?(?:your )?(?:\w+ )?"
             r"credits?\b",
             r"credits? (?:are|is|have been|has been) (?:depleted|exhausted|used up|spent)",
@@ -288,7 +298,7 @@ CAUSES: tuple[Cause, ...] = (
         "login",
         CAPACITY,
         CapacityKind.LOGIN,
-        "the key or login is refused",
+        "the key or login is refused, or its account or region",
         "Incorrect API key provided",
         "OpenAI `invalid_api_key`; Anthropic `authentication_error`; Gemini 400 `API_KEY_INVALID`; Cohere 498; Groq "
         "`organization_restricted`; claude "
@@ -297,7 +307,7 @@ CAUSES: tuple[Cause, ...] = (
             "invalid_api_key authentication_error authentication_failed unauthenticated api_key_invalid invalid_token"
             " token_expired unauthorized invalid_authentication_error incorrect_api_key_error providerautherror"
             " oauth_org_not_allowed expired_api_key auth_error invalidapikey permission_denied organization_restricted"
-            " account_deactivated"
+            " account_deactivated unsupported_country_region_territory"
         ),
         says=_words(
             r"(?:incorrect|invalid|wrong|missing|no|expired|revoked) (?:x-)?api[- ](?:key|token)",
@@ -309,6 +319,7 @@ CAUSES: tuple[Cause, ...] = (
             r"does not have access to claude",
             r"(?:organi[sz]ation|account) (?:has been|is|was) (?:\w+ )?"
             r"(?:disabled|deactivated|restricted|suspended|banned)",
+            r"\b(?:location|country|region|territory)\b.{0,40}\b(?:not supported|unsupported)",
             r"organi[sz]ation has disabled\b.{0,40}\baccess",
         ),
         sentence=_sentence(
@@ -334,7 +345,8 @@ CAUSES: tuple[Cause, ...] = (
             "model_not_found modelnotfounderror providermodelnotfounderror model_not_available not_found_error"
         ),
         says=_words(
-            r"\bmodels?\b(?! metadata).{0,200}?\b(?:not found|(?:does|do) not exist|not exist|is unknown|not loaded)",
+            r"\bmodels?\b(?! metadata).{0,200}?\b(?:not found|(?:does|do) not exist|not exist|is unknown"
+            r"|not (?:been )?loaded)",
             r"\bmodel\b(?: \S+)? is not supported",
             r"(?:does|do) not have access to (?:the )?model",
             r"no such model|invalid model\b|unknown model\b|no models? loaded|not a valid model",
