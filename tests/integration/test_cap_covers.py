@@ -18,7 +18,7 @@ from vibey.services.explain import explain
 from vibey.services.measure import mode
 from vibey.services.replay import replay
 from vibey.services.route import route
-from vibey.services.run import _start
+from vibey.services.run import _start, carry_out
 from vibey.services.settle import Held, settle
 from vibey.services.tick import reap
 from vibey.settings import ProjectPolicy
@@ -240,3 +240,21 @@ def test_the_readme_keeps_its_word(open_bench: Callable[..., Bench]) -> None:
     assert route(bench.installation, "main") == CAP
     assert bench.rows("select engine, why, count(*) from runs group by 1, 2") == [("cloud", "fallback", CAP)]
     assert bench.value("select count(*) from jobs where state = 'queued'") == 7
+
+
+def test_a_run_that_failed_before_its_program_started_gives_its_unit_back(open_bench: Callable[..., Bench]) -> None:
+    """Without a prompt no client is started: one attempt, no unit, and nothing is tried again."""
+    engine = {"kind": "openai", "tier": "paid", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+    bench = open_bench(engine={"p": engine}, engines={"paid_daily_cap": 1, "paid_daily_cap_covers": "all"})
+    (job,) = bench.enqueue(1, anyway=True)
+    assert route(bench.installation, "main") == 1
+    ((run, token, _),) = bench.live()
+    assert carry_out(bench.installation, run, token) == "failed"
+    assert views.job(bench.installation, job)["state"] == "failed"
+    assert bench.rows("select kind, count(*)::int from ledger where utc_day is not null group by 1 order by 1") == [
+        ("EngineOverflowReleased", 1),
+        ("PaidAssignmentSelected", 1),
+    ]
+    assert audit(bench.installation).ok
+    bench.enqueue(1, payload={"prompt": "go"})
+    assert route(bench.installation, "main") == 1

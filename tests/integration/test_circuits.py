@@ -219,7 +219,7 @@ def test_a_good_doctor_closes_what_a_refused_login_opened_and_nothing_else(
     with ChatServer() as server:
         chat = {"kind": "openai", "tier": "local", "base_url": server.url, "model": "m", "api_key_file": str(key)}
         bench = open_bench(engine={"a": {**chat, "account": "x"}}, engines={"slots": {"a": 3}})
-        bench.enqueue(9)
+        bench.enqueue(9, payload={"prompt": "go"})
         route(bench.installation, "main")
         for _ in range(3):
             _end(bench, Failure(FailureClass.CAPACITY, "who are you", CapacityKind.LOGIN))

@@ -131,7 +131,8 @@ def test_prompt_is_no_command(
 def test_job_without_a_prompt_is_its_own_fault(payload: object, run: Run) -> None:
     """The failure says what is missing; no client is needed to say so."""
     outcome = run("codex", payload)
-    assert outcome == Failure(FailureClass.WORK, "payload.prompt is missing: a codex engine needs the text of the task")
+    words = "payload.prompt is missing: a codex engine needs the text of the task"
+    assert outcome == Failure(FailureClass.WORK, words, final=True, unstarted=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

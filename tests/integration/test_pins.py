@@ -461,3 +461,16 @@ def test_jobs_queued_by_an_earlier_version_go_on_as_they_were(
         assert granted(bench) == ["a", "c"]
         assert bench.rows("select distinct requirement_key, workspace, pinned from jobs") == [(old.key, None, [])]
         assert grounds(bench, 3) == {"a": "slots", "b": "excluded_by_job", "c": "slots"}
+
+
+def test_a_job_without_a_prompt_is_refused_where_every_engine_needs_one(open_bench: Callable[..., Bench]) -> None:
+    """One Enter too early would fail on each of them; an engine that reads the payload may have it."""
+    bench = open_bench(engine={"server": server(), "claude": {"kind": "claude-code", "tier": "paid"}})
+    for payload in ({}, {"prompt": " "}, {"task": "x"}):
+        with pytest.raises(Unservable, match="needs a prompt"):
+            bench.enqueue(1, payload=payload)
+    bench.enqueue(1, payload={"prompt": "go"})
+    mixed = open_bench(engine={"server": server(), "own": noop()})
+    mixed.enqueue(1)
+    with pytest.raises(Unservable, match="server: needs a prompt"):
+        mixed.enqueue(1, engines=["server"])

@@ -77,7 +77,7 @@ def test_secrets_are_masked_in_titles(open_bench: Callable[..., Bench], monkeypa
         [
             Order(payload="why is sk-very-secret-1234 refused?"),
             Order(payload="x" * 110 + " sk-very-secret-1234"),
-            Order(title="use sk-very-secret-1234"),
+            Order(title="use sk-very-secret-1234", payload="go"),
         ],
     )
     titles = [row[0] for row in bench.rows("select title from jobs order by id")]

@@ -68,7 +68,7 @@ class Failure:
     `detail` is one printable line. A capacity failure has a kind, and may say when to come back: either
     `resets_at_ms`, an instant the provider named (Unix epoch), or `resets_in_ms`, a wait counted from now. A
     wait becomes an instant only by the database's clock: see `dated`. A `final` failure of the work is its last word:
-    another attempt would lead to the same.
+    another attempt would lead to the same. `unstarted` means that the engine's own program was never started.
     """
 
     failure_class: FailureClass
@@ -81,6 +81,7 @@ class Failure:
     tokens_out: int | None = None
     near_quota_ms: int | None = None
     final: bool = False
+    unstarted: bool = False
 
     def __post_init__(self) -> None:
         if (self.failure_class is FailureClass.CAPACITY) != (self.capacity_kind is not None):
@@ -96,9 +97,9 @@ class Failure:
 
     @property
     def did_no_work(self) -> bool:
-        """Whether the engine refused before it spent anything, so that an allowance may be given back."""
+        """Whether the engine refused or failed before it spent anything, so that an allowance may be given back."""
         spent = self.tokens_in or self.tokens_out or self.cost_usd
-        return self.failure_class is FailureClass.CAPACITY and not spent
+        return (self.failure_class is FailureClass.CAPACITY or self.unstarted) and not spent
 
 
 Outcome = Success | Failure

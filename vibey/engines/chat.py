@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.outcome import one_line
+from vibey.domain.prompt import prompt_of
 from vibey.engines.calling import DeclaredFailure, EngineFault, Misconfigured
 from vibey.engines.causes import sentence_cause
 from vibey.engines.ours import write_report
@@ -162,8 +163,8 @@ class Reply:
 
 def messages_of(payload: Mapping[str, object]) -> list[dict[str, str]]:
     """The messages a job asks with; raises DeclaredFailure for a payload without a prompt."""
-    prompt, system = payload.get("prompt"), payload.get("system")
-    if not isinstance(prompt, str) or not prompt.strip():
+    prompt, system = prompt_of(payload), payload.get("system")
+    if prompt is None:
         raise DeclaredFailure("payload.prompt is missing: an openai engine needs its text")
     if system is not None and not isinstance(system, str):
         raise DeclaredFailure("payload.system is not text")

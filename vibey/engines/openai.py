@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import Failure, FailureClass, one_line
+from vibey.domain.prompt import prompt_of
 from vibey.engines.chat import KEY_VARIABLE, ORDER_VARIABLE, Order
 from vibey.engines.contract import Context, Description, EngineConfig, Health, Job, RunSteps
 from vibey.engines.environment import allowed, check_extras
@@ -56,10 +57,13 @@ class OpenAIEngine:
 
     def run(self, job: Job, context: Context) -> RunSteps:
         """Ask, in a child process."""
+        if prompt_of(job.payload) is None:
+            words = "payload.prompt is missing: an openai engine needs its text"
+            return Failure(FailureClass.WORK, words, final=True, unstarted=True)
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
+            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)), unstarted=True)
         effort = self._config.achieved(job.effort)
         silence = self._config.stall_seconds or DEFAULT_SILENCE_SECONDS
         order = Order(self._base_url, self._model, self._fields.get(effort, {}), silence)

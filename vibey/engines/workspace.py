@@ -123,13 +123,13 @@ class Workspaced:
             return (yield from self._engine.run(job, context))
         if not config.workspace_roots:
             words = f"engine {config.name} works in no repository: it has no workspace_roots"
-            return Failure(FailureClass.HANDOFF, words)
+            return Failure(FailureClass.HANDOFF, words, unstarted=True)
         if _no_git():
-            return Failure(FailureClass.MISCONFIGURED, f"{_NO_GIT}; {_GIT_FIX}")
+            return Failure(FailureClass.MISCONFIGURED, f"{_NO_GIT}; {_GIT_FIX}", unstarted=True)
         try:
             request = Request.of(job.payload, config)
         except DeclaredFailure as declared:
-            return Failure(FailureClass.WORK, one_line(str(declared)))
+            return Failure(FailureClass.WORK, one_line(str(declared)), unstarted=True)
         workspace = _Workspace(request, config, job, context, self._min_free)
         try:
             return (yield from workspace.around(self._engine))
@@ -162,7 +162,7 @@ class _Workspace:
         self.control.mkdir()
         prepared = yield from self._step("prepare", self._preparation())
         if isinstance(prepared, Failure):
-            return prepared
+            return replace(prepared, unstarted=True)
         self.made = dict(prepared.result or {})
         within = TreeContext(self.context, self.tree)
         outcome = yield from engine.run(self.job, within)

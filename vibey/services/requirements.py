@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vibey.domain.assessment import Exclusion, misfit
 from vibey.domain.call import ROUTED_ONLY
 from vibey.domain.errors import Unservable
+from vibey.domain.prompt import NEEDS_PROMPT, prompt_of
 from vibey.domain.workspace import REPOSITORY, Roots, engines_for
 from vibey.services.pools import Trees
 from vibey.store import fleet, jobs
@@ -83,7 +84,7 @@ class Candidates:
 
     def require_one(self, requirement: Requirement, payload: Mapping[str, Any]) -> None:
         """Unservable, with what is missing for each engine, when none could ever serve the job."""
-        repository = payload.get(REPOSITORY)
+        repository, prompted = payload.get(REPOSITORY), prompt_of(payload) is not None
         asked = (
             requirement.pool,
             requirement.capabilities,
@@ -91,9 +92,10 @@ class Candidates:
             requirement.pinned,
             requirement.workspace,
             str(repository) if requirement.workspace == frozenset() else None,
+            prompted,
         )
         if asked not in self._judged:
-            missing = list(self._missing(requirement, repository))
+            missing = list(self._missing(requirement, repository, prompted=prompted))
             servable = any(words is None for _, words in missing)
             self._judged[asked] = None if servable else _listed(missing)
         if (words := self._judged[asked]) is not None:
@@ -105,8 +107,11 @@ class Candidates:
             self._trees[pool] = Trees(pool, self.pools, {}).engine_names
         return self._trees[pool]
 
-    def _missing(self, requirement: Requirement, repository: object) -> Iterator[tuple[str, str | None]]:
+    def _missing(
+        self, requirement: Requirement, repository: object, *, prompted: bool
+    ) -> Iterator[tuple[str, str | None]]:
         """Each engine with what is missing for it; None when nothing is."""
+        unable = set() if prompted else {each.engine for each in self.roots if each.kind in NEEDS_PROMPT}
         reached = self._reached(requirement.pool)
         rooted = {each.engine for each in self.roots if each.folders}
         for name, able in self.capabilities.items():
@@ -117,6 +122,8 @@ class Candidates:
                 yield name, _no_workspace(repository, has_roots=name in rooted)
             elif found is not None:
                 yield name, _WORDS.get(found) or lacking(requirement, able)
+            elif name in unable:
+                yield name, "needs a prompt"
             else:
                 yield name, None
         for name in sorted(requirement.pinned - self.capabilities.keys()):

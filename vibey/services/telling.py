@@ -107,7 +107,7 @@ def _because(question: Question, answer: Assign, found: View) -> str:
     left = "this took the day's last paid unit" if units == 1 else f"{units} paid units were left, and this took one"
     if answer.why is Why.OVERFLOW:
         held = f"it had been held {found['waited_seconds']:g} s of {found['threshold_seconds']:g} s"
-        return f"every local slot it may use was in use, and {held}; {left}"
+        return f"no local slot it may use was free, and {held}; {left}"
     if answer.why is Why.FALLBACK:
         allowed = left if answer.counted else 'paid_fallback = "allow" takes no unit for it'
         return f"local engines are configured, but none could serve it; {allowed}"

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from vibey.domain.errors import InvalidInput
 from vibey.domain.outcome import Failure, FailureClass, one_line
+from vibey.domain.prompt import prompt_of
 from vibey.engines.clients import hiding
 from vibey.engines.clients.descriptor import Client, Setup
 from vibey.engines.clients.health import look
@@ -87,14 +88,14 @@ class ClientEngine:
 
     def run(self, job: Job, context: Context) -> RunSteps:
         """Run the client to its end, or to the first refusal it shows."""
-        prompt = job.payload.get("prompt")
-        if not isinstance(prompt, str) or not prompt.strip():
+        prompt = prompt_of(job.payload)
+        if prompt is None:
             words = f"payload.prompt is missing: a {self._config.kind} engine needs the text of the task"
-            return Failure(FailureClass.WORK, words)
+            return Failure(FailureClass.WORK, words, final=True, unstarted=True)
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
+            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)), unstarted=True)
         tap = Tap()
         folder = context.directory / FOLDER
         passed = allowed(os.environ, self._config.env)
