@@ -210,6 +210,7 @@ def test_commits_git_would_not_take_are_refused(studio: Studio, site: Repository
     tree=$(printf '040000 tree %s\\t.git\\n' $inner | git mktree)
     evil=$(git commit-tree -p HEAD -m evil $tree)
     git update-ref HEAD $(git commit-tree -p $evil -m "as if nothing were" HEAD^{{tree}})
+    echo more >> readme
     """
     before = site.refs()
     assert "index-pack" in refused(studio.run(script, {"repo": "site"}))

@@ -56,8 +56,10 @@ class LeftOut:
     why: str
 
     def document(self) -> dict[str, str]:
-        """The same for a result."""
-        return {"path": one_line(self.path.decode("utf-8", "replace"), 300), "why": self.why}
+        """The same for a result; what is not printable in the path is escaped, so that the path stays the file's."""
+        text = self.path.decode("utf-8", "backslashreplace")
+        shown = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+        return {"path": shown if len(shown) <= 300 else f"{shown[:299]}…", "why": self.why}
 
 
 @dataclass(slots=True)
@@ -110,11 +112,14 @@ def convert_nothing(git: Git) -> None:
     _write_attributes(git, [b"* " + _UNCONVERTED])
 
 
-def stage(work: Git, base: str, parent: str, begun: Callable[[], Git], walked: Sequence[LeftOut]) -> Staged:
+def stage(
+    work: Git, base: str, parent: str, begun: Callable[[], Git], walked: Sequence[LeftOut], index: Path | None
+) -> Staged:
     """Stage what the work changed into the index of `work`, which holds the commit `parent`.
 
     `begun` makes an empty repository with an empty folder as its tree, for the files as they were at the start, in
-    `base`. `walked` is what a walk of the tree could not take, ignored paths among it.
+    `base`. `walked` is what a walk of the tree could not take, ignored paths among it. `index` is a copy of the index
+    in which the work staged its changes, if it left one.
     """
     staged = Staged(left_out=[*_not_ignored(work, walked)])
     before = entries(work, base)
@@ -131,6 +136,7 @@ def stage(work: Git, base: str, parent: str, begun: Callable[[], Git], walked: S
     # Attributes that were removed count only once that is staged: files they converted are then no longer as stored.
     besides = work("diff-index", "--cached", "-z", "--name-only", parent).split(b"\0")
     undone.update({path: below.get(path) for path in besides if path and path not in changed})
+    undone.update(_staged_by_work(work, index, below))
     _put(work, undone)
     staged.left_out += _submodules(work, below)
     _drop_refused(work, begun, before, below, staged)
@@ -250,7 +256,9 @@ _NO_FILTER = frozenset({b"unspecified", b"unset", b"set"})
 
 
 def _is_pointer(file: Path) -> bool:
-    return file.stat().st_size <= _LARGEST_POINTER and beginning(file, _LARGEST_POINTER).startswith(_POINTER)
+    # An empty file is its own pointer: Git LFS stores it as it is.
+    size = file.stat().st_size
+    return size == 0 or (size <= _LARGEST_POINTER and beginning(file, _LARGEST_POINTER).startswith(_POINTER))
 
 
 def _add(work: Git) -> list[LeftOut]:
@@ -282,6 +290,32 @@ def _put(git: Git, rows: Mapping[bytes, tuple[bytes, bytes] | None]) -> None:
     lines = [b"%s %s\t%s\0" % (*entry, path) for path, entry in rows.items() if entry is not None]
     if lines:
         git("update-index", "-z", "--index-info", given=b"".join(lines))
+
+
+def _staged_by_work(work: Git, index: Path | None, below: Entries) -> dict[bytes, tuple[bytes, bytes] | None]:
+    """What only the work's own index says: files a sparse checkout hides, ignored files it tracks no longer."""
+    try:
+        listing = replace(work, variables={"GIT_INDEX_FILE": str(index)})("ls-files", "-z", "-t") if index else b""
+    except GitFailed:
+        return {}  # spoiled, or of parts that are not all here: it says nothing
+    marks = {row[2:]: row[:1] for row in listing.split(b"\0") if row}
+    if not marks:
+        return {}
+    assert work.tree is not None  # noqa: S101  (for the type checker: there is a tree)
+    tree = os.fsencode(work.tree)
+    hidden = [path for path, mark in marks.items() if mark == b"S" and path in below]
+    absent = [path for path in hidden if not os.path.lexists(os.path.join(tree, path))]  # noqa: PTH118
+    removed = [path for path in below if path not in marks]
+    return {**{path: below[path] for path in absent}, **dict.fromkeys(_ignored(work, removed))}
+
+
+def _ignored(work: Git, paths: Sequence[bytes]) -> set[bytes]:
+    """Those of these paths that `.gitignore` names, tracked or not."""
+    try:
+        found = work("check-ignore", "--no-index", "-z", "--stdin", given=_joined(paths)) if paths else b""
+    except GitFailed:
+        return set()  # none is
+    return set(filter(None, found.split(b"\0")))
 
 
 def _not_ignored(work: Git, left_out: Sequence[LeftOut]) -> list[LeftOut]:

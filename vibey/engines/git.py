@@ -174,5 +174,6 @@ def _quoted(path: Path) -> str:
 
 def _reason(command: str, said: str, status: int) -> str:
     lines = [line for line in said.splitlines() if line.strip()]
-    told = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[0] if lines else "")
+    first = next((at for at, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), 0)
+    told = " ".join(lines[first : first + 2 if lines[first].endswith(":") else first + 1]) if lines else ""
     return one_line(f"git {command}: {told or f'exit {status}'}", 300)

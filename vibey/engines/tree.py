@@ -20,10 +20,12 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,7 @@ _KEPT = re.compile(r"refs/vibey/[0-9a-f]{12}/run-\d+")
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _HEAD = re.compile(r"refs/[^\x00-\x20\x7f]{1,1000}")
 _STALE_LOCK_SECONDS = 60
+_MOST_HEADS = 200
 _LARGEST_NOTE = 64 * 1024
 _MIB = 1024 * 1024
 _TREE_SETTINGS = """\
@@ -70,11 +73,18 @@ def prepare(order: Document) -> Document:
     tree, control = Path(order["tree"]), Path(order["control"])
     source = opened(Path(order["repo"]), [Path(root) for root in order["roots"]])
     git = Git(source.repository)
+    # First of all: a repository in a form that this git does not read is refused with git's own reason.
+    object_format = git.line("rev-parse", "--show-object-format")
     base = _commit(git, order["ref"])
     if base is None:
         raise DeclaredFailure(f"{order['repo']} has no commit {order['ref']!r}")
-    object_format = git.line("rev-parse", "--show-object-format")
-    _check_space(control, sum(_sizes(git, base).values()), order["min_free"])
+    try:
+        needed = sum(_sizes(git, base).values())
+    except GitFailed as error:
+        if "promisor" not in str(error):
+            raise
+        raise DeclaredFailure(f"{order['repo']} is a partial clone without all files of {base}: fetch them") from None
+    _check_space(control, needed, order["min_free"])
     _keep(control, git, order["keep"], base)
     own = fresh(
         tree / ".git", bare=False, object_format=object_format, alternates=(source.objects,), shallow=source.shallow
@@ -106,12 +116,13 @@ def collect(order: Document) -> Document:
     work = replace(git, tree=tree)
     work("read-tree", parent)
     _check_growth(work, order)
-    staged = changes.stage(work, base, parent, lambda: _begun(order), walked)
-    found = {"remarks": staged.remarks[: changes.MOST_NAMED], **changes.summary(staged.left_out)}
+    index = _copied_index(tree / ".git", Path(order["control"]) / "own.index")
+    staged = changes.stage(work, base, parent, lambda: _begun(order), walked, index)
+    left_out = [*staged.left_out, *_commits_elsewhere(tree / ".git", git, parent)]
+    found = {"remarks": staged.remarks[: changes.MOST_NAMED], **changes.summary(left_out)}
     if staged.rewritten:
         parent = base
-    trees = {staged.tree, *git("log", "--format=%T", f"{base}..{parent}").decode().split()}
-    if trees == {git.line("rev-parse", f"{base}^{{tree}}")}:
+    if staged.tree == git.line("rev-parse", f"{base}^{{tree}}"):
         return {"commit": None, **found}
     same = staged.tree == git.line("rev-parse", f"{parent}^{{tree}}")
     commit = parent if same else _committed(work, order, staged.tree, parent)
@@ -296,6 +307,49 @@ def _head(work: Path) -> str | None:
     packed = _text(work / "packed-refs", 16 * _MIB)
     found = (line.split(" ", 1)[0] for line in packed.splitlines() if line.endswith(f" {said}"))
     return next((name for name in found if _HASH.fullmatch(name)), None)
+
+
+def _copied_index(work: Path, copy: Path) -> Path | None:
+    """A copy of the work's own index, of which git reads no more than names."""
+    index = work / "index"
+    remove(copy)
+    try:
+        if work.is_symlink() or not stat.S_ISREG(index.lstat().st_mode):
+            return None
+        shutil.copyfile(index, copy)
+    except OSError:
+        return None
+    return copy
+
+
+def _commits_elsewhere(work: Path, git: Git, parent: str) -> list[LeftOut]:
+    """Branches, a stash and a HEAD of the work's with commits that the branch of the result does not lead to."""
+    names = {name: commit for name, commit in _heads(work).items() if commit != parent}
+    held = {commit: _leads_to(git, parent, commit) for commit in islice(sorted(set(names.values())), _MOST_HEADS)}
+    why = "commits that the branch of the result does not lead to are not taken"
+    return [LeftOut(os.fsencode(f".git/{name}"), why) for name, commit in names.items() if not held.get(commit, True)]
+
+
+def _leads_to(git: Git, parent: str, commit: str) -> bool:
+    """Whether the commit is among what `parent` leads to, or is none at all."""
+    return git.says("merge-base", "--is-ancestor", commit, parent) or not git.says(
+        "cat-file", "-e", f"{commit}^{{commit}}"
+    )
+
+
+def _heads(work: Path) -> dict[str, str]:
+    """Where the work's HEAD, if it is on no branch, its branches and its stash point."""
+    if work.is_symlink() or (work / "refs").is_symlink():
+        return {}
+    packed = (line.split(" ", 1) for line in _text(work / "packed-refs", 16 * _MIB).splitlines() if " " in line)
+    found = {name: commit for commit, name in packed}
+    for folder, _, names in os.walk(work / "refs" / "heads"):
+        paths = (Path(folder, name) for name in names)
+        found.update({str(path.relative_to(work)): _first_line(path) for path in islice(paths, _MOST_HEADS)})
+    found["refs/stash"] = _first_line(work / "refs" / "stash") or found.get("refs/stash", "")
+    found["HEAD"] = _first_line(work / "HEAD")
+    kept = {name: commit for name, commit in found.items() if _HASH.fullmatch(commit)}
+    return {name: commit for name, commit in kept.items() if name.startswith(("refs/heads/", "refs/stash", "HEAD"))}
 
 
 def _first_line(path: Path) -> str:
