@@ -13,7 +13,7 @@ from tests.support.databases import query
 from tests.support.installation import Bench, noop
 from vibey.domain.errors import UnknownName
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
-from vibey.services import control, views
+from vibey.services import control, pulse, views
 from vibey.services.explain import explain
 from vibey.services.queue import QueuePage, queue
 from vibey.services.route import route
@@ -176,7 +176,7 @@ def test_no_worker_is_said_wherever_a_job_waits(open_bench: Callable[..., Bench]
     told = _told(bench, second)
     why = "no live worker serves an engine it may use (l): run vibey up, or start one (celery -A vibey worker)"
     assert (told["reason"], told["waiting"]["earliest"]["at"]) == (why, None)
-    assert "a worker has to be started that serves an engine it may use" in told["waiting"]["earliest"]["words"]
+    assert "a live worker has to serve an engine it may use" in told["waiting"]["earliest"]["words"]
     listed = {each["job_id"]: each["reason"] for each in views.jobs(bench.installation)["jobs"]}
     assert (listed[second], views.job(bench.installation, second)["reason"]) == (why, why)
     assert [each["first"]["reason"] for each in queue(bench.installation, QueuePage())["groups"]] == [why]
@@ -186,6 +186,29 @@ def test_no_worker_is_said_wherever_a_job_waits(open_bench: Callable[..., Bench]
     names = "no live worker serves an engine it may use (l, other, p)"
     assert _told(bench, fresh)["reason"].startswith(names)
     assert "running on" in _told(bench, first)["reason"] or _told(bench, first)["state"] == "granted"
+
+
+@pytest.mark.parametrize(
+    ("problem", "remedy"),
+    [
+        ("no engine l in its file", "; correct the file there, or put it in force: vibey apply"),
+        ("no process is left for l; restart w1 for 1 more slot: on its machine run vibey down, then vibey up", ""),
+    ],
+)
+def test_a_live_worker_that_leaves_the_engine_unserved_is_the_reason(
+    open_bench: Callable[..., Bench], problem: str, remedy: str
+) -> None:
+    """No worker has to be started where one is alive: what it reports is the reason, wherever a job waits."""
+    bench = open_bench(engine={"l": noop(), "other": noop()})
+    query(bench.url, "delete from workers")
+    pulse.appear(bench.installation, pulse.Worker("w1", ("other",), 64, problems={"l": problem}))
+    (job,) = bench.enqueue(1, engines=["l"])
+    why = f"no live worker serves an engine it may use (l): worker w1: {problem}{remedy}"
+    assert _told(bench, job)["reason"] == why
+    assert [each["reason"] for each in views.jobs(bench.installation)["jobs"]] == [why]
+    assert [each["first"]["reason"] for each in queue(bench.installation, QueuePage())["groups"]] == [why]
+    query(bench.url, "update workers set seen_at = seen_at - interval '1 hour'")
+    assert "(l): run vibey up, or start one" in _told(bench, job)["reason"]
 
 
 def test_a_job_that_nothing_configured_can_serve_says_so(open_bench: Callable[..., Bench]) -> None:

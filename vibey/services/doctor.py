@@ -20,6 +20,7 @@ from vibey.services.installation import Installation, is_embedded, service_urls
 from vibey.services.prune import kept
 from vibey.services.purse import PaidPools, purses
 from vibey.services.views import engines, workers
+from vibey.services.wording import unserved_remedy
 from vibey.settings import ProjectPolicy
 from vibey.store import cap, migrate, projects, suitability, views
 
@@ -276,8 +277,7 @@ def _workers(installation: Installation) -> Iterator[Check]:
         return
     for worker, name, text in problems:
         state = State.FAIL if name in lacking else State.WARN
-        fix = "correct the file there, or put it in force: vibey apply"
-        yield Check("workers", state, f"worker {worker}: {text}", "" if "restart" in text else fix)
+        yield Check("workers", state, f"worker {worker}: {text}", unserved_remedy(text))
     told = {name for _, name, _ in problems}
     silent = [name for name in lacking if name not in told]
     if silent:

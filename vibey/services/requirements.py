@@ -132,16 +132,22 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Which engines could serve what a job asks, and which of them have a live worker, as of one reading."""
+    """Which engines could serve what a job asks, and which of them have a live worker, as of one reading.
+
+    `problems` has what one live worker reports that keeps it from serving an engine, by engine.
+    """
 
     candidates: Candidates
     served: Mapping[str, bool]
+    problems: Mapping[str, str]
 
     @classmethod
     def load(cls, connection: Connection, presence_ms: int) -> Serving:
         """Read the engines, the pools and the workers; a worker counts as live for `presence_ms` after it reported."""
-        served = {row.name: row.served for row in fleet.SERVED.all(connection, presence_ms=presence_ms)}
-        return cls(Candidates.load(connection), served)
+        rows = fleet.SERVED.all(connection, presence_ms=presence_ms)
+        served = {row.name: row.served for row in rows}
+        problems = {row.name: row.problem for row in rows if row.problem is not None}
+        return cls(Candidates.load(connection), served, problems)
 
     def could(self, requirement: Requirement) -> bool:
         """Whether any configured engine could serve it, whatever state that is in."""

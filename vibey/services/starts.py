@@ -40,7 +40,7 @@ MIDNIGHT_ALONE = "when the day's paid cap begins anew, on {engine}"
 UNKNOWN_START = "no instant is known: {first}"
 # What has to come first, by why the job waits; a job that is held, or would be granted, waits for others' slots.
 FIRST: dict[WaitReason, str] = {
-    WaitReason.NO_WORKER: "a worker has to be started that serves an engine it may use (vibey up)",
+    WaitReason.NO_WORKER: "a live worker has to serve an engine it may use (vibey doctor shows why none does)",
     WaitReason.NO_ELIGIBLE_ENGINE: "an engine has to become able to take it (vibey explain shows what each lacks)",
     WaitReason.FALLBACK_NOT_ALLOWED: "a local engine has to become able to take it (vibey explain says why none is)",
     WaitReason.NO_SUCH_POOL: "its pool has to be configured again (vibey apply)",

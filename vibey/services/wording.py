@@ -21,7 +21,9 @@ NOT_LOOKED_AT = "not looked at yet"
 # A lease is renewed each third of its length; beyond this part of it a renewal has been missed.
 SILENT_PART = 0.5
 IN_TURN = "in turn: jobs before it take what comes free"
-NO_WORKER = "no live worker serves an engine it may use{engines}: run vibey up, or start one (celery -A vibey worker)"
+NO_WORKER = "no live worker serves an engine it may use"
+START_WORKER = "run vibey up, or start one (celery -A vibey worker)"
+CORRECT_FILE = "correct the file there, or put it in force: vibey apply"
 WAITS_FOR_EVER = (
     "no configured engine can serve what it asks: apply a configuration that has one, or cancel the job; "
     "vibey explain shows what each engine lacks"
@@ -33,7 +35,7 @@ WAITS: dict[str, str] = {
     WaitReason.SLOTS_FULL: "every engine that may serve it is full",
     WaitReason.POOL_TIER_FULL: 'a better pool tier is full, and its pool waits for it (when_full = "wait")',
     WaitReason.NO_SUCH_POOL: "its pool is configured no more: configure it again (vibey apply), or cancel the job",
-    WaitReason.NO_WORKER: NO_WORKER.format(engines=""),
+    WaitReason.NO_WORKER: f"{NO_WORKER}: vibey doctor shows why",
     WaitReason.FALLBACK_NOT_ALLOWED: 'no local engine may serve it now, and paid_fallback = "never" keeps it from paid '
     "ones: see vibey engines",
 }
@@ -100,7 +102,18 @@ def _unserved(job: Row[Any], serving: Serving) -> str:
     if not serving.could(requirement):
         return _nowhere(job, WAITS_FOR_EVER)
     names = serving.without_worker(requirement)
-    return NO_WORKER.format(engines=f" ({some(names)})") if names else ""
+    if not names:
+        return ""
+    problems = [serving.problems[name] for name in names if name in serving.problems]
+    if not problems:
+        return f"{NO_WORKER} ({some(names)}): {START_WORKER}"
+    remedy = max(map(unserved_remedy, problems))
+    return f"{NO_WORKER} ({some(names)}): {some(problems)}{f'; {remedy}' if remedy else ''}"
+
+
+def unserved_remedy(problem: str) -> str:
+    """What to do about a problem that keeps a live worker from serving an engine; empty where the problem says it."""
+    return "" if "; restart " in problem else CORRECT_FILE
 
 
 def _waits(job: Row[Any], purse: Purse | None) -> str:

@@ -95,8 +95,11 @@ ALIVE = """w.seen_at between clock_timestamp() - %(presence_ms)s * interval '1 m
                                and clock_timestamp() + %(presence_ms)s * interval '1 millisecond'"""
 SERVED = Statement(
     "fleet-served",
-    "configured engines that are enabled, and whether a live worker serves each",
-    f"""select name, exists (select 1 from workers w where e.name = any(w.engines) and {ALIVE}) as served
+    "configured engines that are enabled, whether a live worker serves each, and what keeps one from it where one does "
+    "not",
+    f"""select name, exists (select 1 from workers w where e.name = any(w.engines) and {ALIVE}) as served,
+              (select min('worker ' || w.name || ': ' || (w.problems->>e.name)) from workers w
+               where w.problems ? e.name and {ALIVE}) as problem
        from engines e where configured and enabled order by ordinal, name""",  # noqa: S608  constant
 )
 SEE_WORKER = Statement(
