@@ -154,7 +154,13 @@ def test_waiting_for_the_end(vibey: CommandLine) -> None:
     assert said.json["state"] == "cancelled"
     batch = vibey("enqueue", "--batch", "-", "--wait", "--json", stdin='{"idempotency_key": "done"}')
     assert (batch.code, batch.json["cancelled"]) == (1, 1)
-    assert vibey("enqueue", "--batch", "-", "--wait", stdin="").code == 0
+
+
+@pytest.mark.parametrize("how", [(), ("--wait",), ("--json",)])
+def test_a_batch_without_a_job_says_so_and_is_no_mistake(vibey: CommandLine, how: tuple[str, ...]) -> None:
+    """A producer may have nothing to do today; one that has failed is noticed."""
+    said = vibey("enqueue", "--batch", "-", *how, stdin="\n\n")
+    assert (said.code, said.err) == (0, "standard input has no line with a job\n")
 
 
 def test_pausing_and_resuming_an_engine(vibey: CommandLine) -> None:

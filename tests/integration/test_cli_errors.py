@@ -23,6 +23,8 @@ MISTAKES = pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["enqueue", "{oops"], 2, "payload: '{oops' is not usable; expected one JSON object"),
+        (["enqueue", "fix", "the", "flaky", "test"], 2, "put the prompt in quotes: vibey enqueue 'fix the flaky test'"),
+        (["enqueue", "it's", "--priority", "1", "x" * 99], 2, """vibey enqueue 'it'"'"'s xxx"""),
         (["enqueue", "[1]"], 2, "payload: '[1]' is not usable; expected a JSON object or the text of a prompt"),
         (["enqueue", '{"a": "' + "x" * 300_000 + '"}'], 2, "at most 262144 bytes"),
         (["enqueue", '{"a": NaN}'], 2, "JSON values only"),

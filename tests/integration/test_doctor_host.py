@@ -94,6 +94,20 @@ def test_free_room_is_shown(data_dir: Path) -> None:
     assert list(data_dir.iterdir()) == []
 
 
+def test_a_disk_that_takes_no_write_is_named_by_its_path(data_dir: Path) -> None:
+    """Also where the file is made and only its bytes are refused, as on a full disk, whose error has no path."""
+    data_dir.mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        (found,) = [each for each in host_checks(settings_under(data_dir)) if each.name == "disk"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert found.state is State.FAIL
+    assert str(data_dir) in found.detail
+    assert list(data_dir.iterdir()) == []
+
+
 def test_too_few_file_handles_are_named_with_what_is_needed(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By how many slots there are."""
     few = settings_under(data_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -147,13 +148,14 @@ def test_text_that_only_looks_like_nul_is_fine(bench: Bench) -> None:
         ("[1]", r"line 3: \[1\] is not usable"),
         ('{"payload": 3}', "line 3: payload: 3 is not usable"),
         ('{"payloud": {}}', "line 3: job: 'payloud'"),
+        ('{"prompt": "a"}', r"""line 3: job: 'prompt' .*; a prompt stands under payload, {"payload": "…"}, and"""),
     ],
 )
 def test_a_broken_line_is_named_by_its_number(line: str, message: str) -> None:
     """The first bad line of a batch file is told by number; empty lines count but are no jobs."""
     good = json.dumps({"payload": {"n": 1}})
     with pytest.raises(InvalidInput, match=message):
-        orders_of([good, "", line, good], {})
+        orders_of([good, "", line, good], asdict(Order()))
 
 
 def test_a_job_may_name_the_engines_that_may_run_it(open_bench: Callable[..., Bench]) -> None:

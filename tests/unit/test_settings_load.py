@@ -236,3 +236,21 @@ def test_settings_cannot_be_changed() -> None:
         settings.engine["b"] = settings.engine["a"]  # type: ignore[index]
     with pytest.raises(TypeError):
         settings.engines.slots["a"] = 3  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "place"),
+    [
+        ("engine.desk", "slots = 3", "[engines.slots], as desk = N"),
+        ("engine.desk", "run_timeout_seconds = 60", "[engines]"),
+        ("engine.desk", "flower_port = 5556", "[services]"),
+        ("services", "paid_daily_cap = 1", "[engines]"),
+        ("engines", 'redis_url = ""', "[services]"),
+    ],
+)
+def test_a_key_of_another_table_is_answered_with_that_table(table: str, key: str, place: str) -> None:
+    """A list of the keys that are known here would hide that the key exists."""
+    desk = '[engine.desk]\nkind = "noop"\n'
+    text = f"{desk}{key}" if table == "engine.desk" else f"{desk}[{table}]\n{key}"
+    at = f"{table}.{key.partition(' ')[0]}"
+    assert problems_in(text)[at].expected == f"unknown key here; it stands under {place}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from vibey.cli.command import Command, json_option, seconds
 from vibey.domain.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from vibey.services.batch import Batch
     from vibey.services.enqueue import Order
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 LARGE_BYTES = 1_000_000
 # More than any payload has, with room for the blanks of a JSON text that is laid out for people.
 READ_LIMIT = 4 * 1024 * 1024
+PROMPT_SHOWN = 60
 
 
 @click.command(
@@ -38,7 +40,8 @@ READ_LIMIT = 4 * 1024 * 1024
         "producer | vibey enqueue --batch - --json    the same from a pipe",
     ),
 )
-@click.argument("payload", required=False)
+# Any number of words is taken, because a prompt without quotes is refused by its own error.
+@click.argument("payload", nargs=-1, metavar="[PAYLOAD]")
 @click.option("--payload-file", type=click.File("rb"), help="Read the payload from a file; - for standard input.")
 @click.option("--title", help="What lists call it; default: the first line of its prompt.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label to find it by; repeatable.")
@@ -81,7 +84,7 @@ def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  
     delay_seconds, anyway; the options stand in for what a line leaves out.
     """
     as_json, wait, batch = values.pop("as_json"), values.pop("wait"), values.pop("batch")
-    argument, file = values.pop("payload"), values.pop("payload_file")
+    argument, file = _one_payload(values.pop("payload")), values.pop("payload_file")
     if sum(given is not None for given in (argument, file, batch)) > 1:
         raise click.UsageError("give one of a payload, --payload-file and --batch")
     if argument == "-":
@@ -96,12 +99,23 @@ def enqueue(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401  
     context.exit(code)
 
 
+def _one_payload(words: Sequence[str]) -> str | None:
+    """The one argument that is the payload; a usage error for a prompt that the shell has split into its words."""
+    if len(words) > 1:
+        prompt = " ".join(words)
+        shown = shlex.quote(prompt) if len(prompt) <= PROMPT_SHOWN else shlex.quote(f"{prompt[:PROMPT_SHOWN]}…")
+        raise click.UsageError(
+            f"{len(words)} arguments, and a payload is one: put the prompt in quotes: vibey enqueue {shown}"
+        )
+    return words[0] if words else None
+
+
 def _read_payload(file: IO[bytes]) -> str:
     """The text of a file or pipe, as much of it as a payload may be; a person at a terminal is told to type it."""
     from vibey.domain.text import NotText, decode_text
     from vibey.services.enqueue import PAYLOAD_LIMIT
 
-    name = "standard input" if getattr(file, "name", "-") in {"-", "<stdin>"} else file.name
+    name = _name_of(file)
     if file.isatty():
         output.note("type the payload, a prompt or a JSON object, and end it with Ctrl-D")
     try:
@@ -173,6 +187,8 @@ def _require_repository(settings: Settings, order: Order) -> None:
 def _many(installation: Installation, file: IO[bytes], defaults: dict[str, Any], *, as_json: bool, wait: bool) -> int:
     batch = _placed(installation, file, defaults, quiet=as_json)
     duplicates = len(batch.placed) - batch.created
+    if not batch.placed:
+        output.note(f"{_name_of(file)} has no line with a job")
     answer: dict[str, Any] = {"created": batch.created, "duplicates": duplicates, "job_ids": batch.job_ids}
     if not as_json:
         known = f", {duplicates:,} known by their key already" if duplicates else ""
@@ -223,6 +239,10 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
     from vibey.services.batch import LONGEST_LINE
 
     yield from iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+
+
+def _name_of(file: IO[bytes]) -> str:
+    return "standard input" if getattr(file, "name", "-") in {"-", "<stdin>"} else file.name
 
 
 def _size(file: IO[bytes]) -> int | None:

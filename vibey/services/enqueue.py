@@ -47,6 +47,9 @@ YEAR_SECONDS = 366 * 86400
 CHUNK = 1000
 IN_PAYLOAD = ("repo", "ref", "verify")
 """The fields of an order that become keys of its payload."""
+_AS_PAYLOAD = (
+    'a prompt stands under payload, {"payload": "…"}, and so do keys of your own, {"payload": {"prompt": "…"}}'
+)
 EXCERPT = 60
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -151,7 +154,8 @@ def order_of(values: Mapping[str, Any]) -> Order:
     known = set(Order.__dataclass_fields__)
     for key in values:
         if key not in known:
-            raise InvalidInput("job", key, f"one of the keys {', '.join(sorted(known))}")
+            keys = f"one of the keys {', '.join(sorted(known))}"
+            raise InvalidInput("job", key, f"{keys}; {_AS_PAYLOAD}" if not values.get("payload") else keys)
     return Order(**values)
 
 

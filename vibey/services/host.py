@@ -62,6 +62,8 @@ def _disk_check(name: str, folder: Path, *, probed: bool = True) -> Check:
             _write_probe(at, in_place=at == folder)
         found = os.statvfs(at)
     except OSError as error:
+        # The error of a write, unlike that of an opening, has no path.
+        error.filename = error.filename or str(at)
         fault = fault_of_os(error, str(at))
         return failed_check(name, fault or error)
     free, inodes = found.f_bavail * found.f_frsize, found.f_favail if found.f_files else FEW_INODES

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -201,7 +202,8 @@ class _Reading:
             return model.model_validate(table, context={"folder": self._source.folder})
         except ValidationError as error:
             named = naming or (lambda place: dotted((*at, *place)))
-            self.problems += problems_of(error, lambda place: _known_at(model, place), named)
+            known = partial(_known_at, model)
+            self.problems += problems_of(error, known, named, lambda key: _elsewhere(key, at))
             return None
 
     def _references(self) -> None:
@@ -224,6 +226,17 @@ def _at_home(engine: EngineSettings | None, paths: HostEngineSettings | None) ->
     if paths.workspace_roots is not None:
         own["workspace_roots"] = paths.workspace_roots
     return engine.model_copy(update=own)
+
+
+def _elsewhere(key: str, at: Sequence[Part]) -> str:
+    """The table of the whole installation that has this key, where it was written in another table; else empty."""
+    if key == "slots":
+        engine = at[-1] if at and at[0] in {"engine", "host"} else "NAME"
+        return f"[engines.slots], as {dotted((engine,))} = N"
+    for name, model in (("engines", EngineDefaults), ("services", ServiceSettings)):
+        if key in known_keys(model):
+            return f"[{name}]"
+    return ""
 
 
 def _known_at(model: type[Table], place: Sequence[Part]) -> Iterable[str]:

@@ -85,5 +85,5 @@ class ProjectPolicy(PolicyKeys):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            found = problems_of(error, lambda _: known_keys(cls), naming)
+            found = problems_of(error, lambda _: known_keys(cls), naming, lambda _: "")
             raise SettingsError(source, tuple(found)) from error

@@ -82,29 +82,45 @@ def known_keys(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
-def unknown_key(key: str, name: str, value: object, known: Iterable[str]) -> Problem:
-    """The problem of a key nobody reads; a secret written in the open gets its own explanation."""
+def unknown_key(key: str, name: str, value: object, known: Iterable[str], elsewhere: str = "") -> Problem:
+    """The problem of a key nobody reads; a secret written in the open gets its own explanation.
+
+    `elsewhere` names the table that has this very key, in words; empty where none has.
+    """
     names = tuple(known)
     if _SECRET_NAME.fullmatch(name) and "api_key_env" in names:
         return Problem(key, HIDDEN, NO_SECRETS)
+    if elsewhere:
+        return Problem(key, presentable(value, name), f"unknown key here; it stands under {elsewhere}")
     near = nearest_name(name, names)
     sentence = "unknown key" if near else f"unknown key; known here: {', '.join(names)}"
     return Problem(key, presentable(value, name), sentence, near)
 
 
 def problems_of(
-    error: ValidationError, known: Callable[[Sequence[Part]], Iterable[str]], naming: Naming
+    error: ValidationError,
+    known: Callable[[Sequence[Part]], Iterable[str]],
+    naming: Naming,
+    elsewhere: Callable[[str], str],
 ) -> list[Problem]:
-    """Every problem in a failed validation; `known` gives a place's keys, `naming` spells a place."""
-    return [_problem(detail, known, naming) for detail in error.errors(include_url=False)]
+    """Every problem in a failed validation.
+
+    `known` gives a place's keys, `naming` spells a place, `elsewhere` names another table that has a key, if one does.
+    """
+    return [_problem(detail, known, naming, elsewhere) for detail in error.errors(include_url=False)]
 
 
-def _problem(detail: ErrorDetails, known: Callable[[Sequence[Part]], Iterable[str]], naming: Naming) -> Problem:
+def _problem(
+    detail: ErrorDetails,
+    known: Callable[[Sequence[Part]], Iterable[str]],
+    naming: Naming,
+    elsewhere: Callable[[str], str],
+) -> Problem:
     place = [part for part in detail["loc"] if part != _MAPPING_KEY]
     name = str(place[-1]) if place else ""
     kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        return unknown_key(naming(place), name, value, known(place[:-1]))
+        return unknown_key(naming(place), name, value, known(place[:-1]), elsewhere(name))
     if kind == "missing":
         return Problem(naming(place), None, "this key is required")
     cause = detail.get("ctx", {}).get("error")
