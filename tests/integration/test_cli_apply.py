@@ -32,10 +32,11 @@ def test_going_back_says_what_the_file_here_still_changes(vibey: CommandLine) ->
     vibey.set_default(paid_daily_cap=3)
     before = edit(vibey, FAR, f'{FAR}efforts = {{ high = ["-x"] }}\n')
     assert vibey("apply", "--yes").code == 0
-    said = vibey("apply", "--undo", "--yes")
-    assert said.code == 0
-    assert "vibey.toml here still says otherwise; edit it, or the next vibey apply puts this in force again" in said.out
-    assert "until it is edited, workers of this machine leave far unserved: another efforts for far" in said.out
+    ahead, said = vibey("apply", "--undo", "--check"), vibey("apply", "--undo", "--yes")
+    assert (ahead.code, said.code) == (1, 0)
+    for each in (ahead, said):
+        assert "here says otherwise than that; edit it, or the next vibey apply puts this in force again" in each.out
+        assert "until it is edited, workers of this machine leave far unserved: another efforts for far" in each.out
     vibey.config.write_text(before, encoding="utf-8")
     assert vibey("apply", "--check").code == 0
     assert vibey("apply", "--undo", "--yes").code == 0
@@ -48,8 +49,13 @@ def test_going_back_is_reported_to_programs_and_in_the_history(vibey: CommandLin
     vibey.set_default(paid_daily_cap=3)
     edit(vibey, FAR, f'{FAR}efforts = {{ high = ["-x"] }}\n')
     number = vibey("apply", "--yes", "--json").json["generation"]
+    ahead = vibey("apply", "--undo", "--check", "--json").json
+    described("apply", ahead)
     undone = vibey("apply", "--undo", "--yes", "--json")
     assert undone.code == 0
+    assert [ahead[key] for key in ("file_changes", "unserved")] == [
+        undone.json[key] for key in ("file_changes", "unserved")
+    ]
     described("apply", undone.json)
     assert undone.json["unserved"] == {"far": "another efforts for far"}
     assert [each["name"] for each in undone.json["file_changes"]] == ["far"]

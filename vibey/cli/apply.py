@@ -69,6 +69,7 @@ def _check(installation: Installation, *, undo: bool, as_json: bool) -> int:
     elif found.differs:
         click.echo(_heading(found, undo=undo))
         show(found)
+        _show_left(found.left)
     else:
         click.echo(f"nothing differs from generation {found.generation}, which is in force")
     return 1 if found.differs else 0
@@ -77,7 +78,7 @@ def _check(installation: Installation, *, undo: bool, as_json: bool) -> int:
 def _apply(installation: Installation, *, yes: bool, undo: bool, as_json: bool) -> None:
     from vibey.domain.errors import Refused
     from vibey.services.apply import apply as put_in_force
-    from vibey.services.apply import left_to_edit, plan
+    from vibey.services.apply import plan
 
     found = plan(installation, undo=undo)
     if found.differs and not yes:
@@ -85,28 +86,27 @@ def _apply(installation: Installation, *, yes: bool, undo: bool, as_json: bool) 
             raise Refused("the configuration differs from what is in force, and nobody can be asked", "add --yes")
         click.echo(_heading(found, undo=undo))
         show(found)
+        _show_left(found.left)
         if not click.confirm("Apply this?", default=False):
             raise Refused("nothing was applied", "to look at it again: vibey apply --check")
     done = put_in_force(installation, undo=undo, seen=None if yes else found)
     if as_json:
         result = {"generation": done.generation, "changed": done.changed, "withdrawn": done.withdrawn}
-        left = left_to_edit(installation).as_json() if undo else {}
-        output.print_json({**done.plan.as_json(), **result, **left})
+        output.print_json({**done.plan.as_json(), **result})
     elif not done.changed:
         click.echo(f"nothing differs from generation {done.generation}, which is in force")
     else:
         if yes:
             show(done.plan)
+            _show_left(done.plan.left)
         click.echo(f"applied: generation {done.generation} is in force")
-        if undo:
-            _show_left(left_to_edit(installation))
 
 
-def _show_left(left: LeftToEdit) -> None:
-    """After going back: say what the file here still changes, and what that means for workers of this machine."""
-    if not left.changes:
+def _show_left(left: LeftToEdit | None) -> None:
+    """Of going back: say what the file here changes of it, and what that means for workers of this machine."""
+    if left is None or not left.changes:
         return
-    click.echo("vibey.toml here still says otherwise; edit it, or the next vibey apply puts this in force again:")
+    click.echo("vibey.toml here says otherwise than that; edit it, or the next vibey apply puts this in force again:")
     for change in left.changes:
         click.echo(output.plain(f"  {change}"))
     for name, difference in left.unserved.items():

@@ -707,9 +707,9 @@ class Change(Shape):
 
 
 class Plan(Shape):
-    """What applying the configuration would change, or changed; the keys after `effects` are left out with --check.
+    """What applying the configuration would change, or changed.
 
-    Of these the last two are there with --undo only.
+    `changed` and `withdrawn` are left out with --check; `file_changes` and `unserved` are there with --undo only.
     """
 
     generation: int | None = Field(description="The configuration in force.")
@@ -718,7 +718,7 @@ class Plan(Shape):
     effects: list[str] = Field(description="What becomes of queued and running jobs, for people.")
     changed: bool = Field(default=False, description="Whether this command made the generation.")
     withdrawn: int = Field(default=0, description="Grants that were withdrawn.")
-    file_changes: list[Change] = Field(default=[], description="What the file here still says otherwise.")
+    file_changes: list[Change] = Field(default=[], description="What the file here says otherwise than that.")
     unserved: dict[str, str] = Field(default={}, description="Engines that workers here leave unserved for that; why.")
 
 

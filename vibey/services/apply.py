@@ -23,7 +23,7 @@ from vibey.services.fleet import folders_of
 from vibey.services.requirements import refresh_workspace_sets
 from vibey.services.settle import expired_row
 from vibey.services.wording import instant
-from vibey.settings.applied import content_of, policy_in
+from vibey.settings.applied import content_of, disagreement, policy_in
 from vibey.settings.difference import Change, differences, replaced_engines, rerun_engines
 from vibey.settings.model import EngineDefaults
 from vibey.settings.problems import dotted
@@ -48,12 +48,32 @@ DIFFERS = "vibey.toml differs from what is in force"
 
 
 @dataclass(frozen=True, slots=True)
+class LeftToEdit:
+    """What the file here says otherwise once an older generation is in force.
+
+    `changes` is what applying the file would change then; `unserved` has the engines that workers of this machine do
+    not serve until the file is edited, each with the reason.
+    """
+
+    changes: tuple[Change, ...]
+    unserved: Mapping[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"file_changes": [change.as_json() for change in self.changes], "unserved": dict(self.unserved)}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What applying would do: the generation in force (None: none yet), what changes, and what that does to jobs."""
+    """What applying would do: the generation in force (None: none yet), what changes, and what that does to jobs.
+
+    Of going back it has what is `left` to edit, too; of applying the file nothing is.
+    """
 
     generation: int | None
     changes: tuple[Change, ...]
     effects: tuple[str, ...]
+    left: LeftToEdit | None = None
 
     @property
     def differs(self) -> bool:
@@ -72,22 +92,8 @@ class Plan:
             "differs": self.differs,
             "changes": [change.as_json() for change in self.changes],
             "effects": list(self.effects),
+            **({} if self.left is None else self.left.as_json()),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class LeftToEdit:
-    """What the file here still says otherwise, as `changes`, and the engines that workers here leave `unserved`, why.
-
-    So it is after going back: what an undo puts in force is no longer what the file says.
-    """
-
-    changes: tuple[Change, ...]
-    unserved: Mapping[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"file_changes": [change.as_json() for change in self.changes], "unserved": dict(self.unserved)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,8 @@ def plan(installation: Installation, *, undo: bool = False) -> Plan:
 
     def read(connection: Connection) -> Plan:
         number = generations.number(connection)
-        return _plan(connection, installation, number, _wanted(connection, installation, number, undo=undo))
+        wanted = _wanted(connection, installation, number, undo=undo)
+        return _plan(connection, installation, number, wanted, undo=undo)
 
     return installation.database.run(read)
 
@@ -113,11 +120,6 @@ def plan(installation: Installation, *, undo: bool = False) -> Plan:
 def file_differs(current: Installation) -> bool:
     """Whether this process's file and environment say another thing than the generation that it is under, if any."""
     return current.content is None or current.content != content_of(current.file)
-
-
-def left_to_edit(installation: Installation) -> LeftToEdit:
-    """What the file of this process changes of what is in force by now, and what that means for workers here."""
-    return LeftToEdit(plan(installation).changes, installation.current().disagreements())
 
 
 def in_force_beside(
@@ -217,11 +219,12 @@ def _apply(connection: Connection, installation: Installation, who: str, seen: P
     wanted = _wanted(connection, installation, number, undo=undo)
     before = None if number is None else generations.content(connection, number)
     if number is not None and before == wanted:
-        return Applied(number, changed=False, withdrawn=0, plan=Plan(number, (), ()))
+        left = _left_to_edit(installation, wanted) if undo else None
+        return Applied(number, changed=False, withdrawn=0, plan=Plan(number, (), (), left))
     # Held from here on, so that what is reported of live runs and queued jobs is what the change meets.
     fleet.LOCK_ENGINES.all(connection)
     _refuse_while_live(connection, before, wanted)
-    proposed = _plan(connection, installation, number, wanted)
+    proposed = _plan(connection, installation, number, wanted, undo=undo)
     generations.write_fleet(connection, _with_links(wanted))
     generations.RELEASE_ENGINES.run(connection, names=list(rerun_engines(before, wanted)))
     _set_default_policy(connection, policy_in(wanted))
@@ -247,12 +250,27 @@ def _wanted(connection: Connection, installation: Installation, number: int | No
     return generations.content(connection, before)
 
 
-def _plan(connection: Connection, installation: Installation, number: int | None, wanted: Content) -> Plan:
+def _plan(
+    connection: Connection, installation: Installation, number: int | None, wanted: Content, *, undo: bool
+) -> Plan:
     before = None if number is None else generations.content(connection, number)
+    changes = _changes(before, wanted)
+    found = tuple(effects(connection, installation, before, wanted)) if changes else ()
+    return Plan(number, changes, found, _left_to_edit(installation, wanted) if undo else None)
+
+
+def _changes(before: Content | None, wanted: Content) -> tuple[Change, ...]:
     changes = tuple(differences(before, wanted))
-    if number is not None and not changes and before != wanted:
-        changes = (Change("", "[engines]", "changed", ("recorded in another form",)),)
-    return Plan(number, changes, tuple(effects(connection, installation, before, wanted)) if changes else ())
+    if before is not None and not changes and before != wanted:
+        return (Change("", "[engines]", "changed", ("recorded in another form",)),)
+    return changes
+
+
+def _left_to_edit(installation: Installation, wanted: Content) -> LeftToEdit:
+    """What the file of this process says otherwise than a generation, and what that means for workers here."""
+    file = installation.file
+    unserved = {name: words for name in wanted["engine"] if (words := disagreement(file, wanted, name))}
+    return LeftToEdit(_changes(wanted, content_of(file)), unserved)
 
 
 def _with_links(content: Content) -> Content:
