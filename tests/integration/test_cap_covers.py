@@ -13,6 +13,7 @@ from tests.support.installation import Bench, noop
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.services import control, views
 from vibey.services.audit import audit
+from vibey.services.display import outside_cap
 from vibey.services.doctor import Check, check
 from vibey.services.explain import explain
 from vibey.services.measure import mode
@@ -163,15 +164,20 @@ def test_a_new_day_has_a_new_cap(open_bench: Callable[..., Bench]) -> None:
 def test_a_cap_of_exceptions_says_what_runs_outside_it(open_bench: Callable[..., Bench]) -> None:
     """Without local engines all twelve run; status counts them, but for what did no work, and doctor warns."""
     bench = _paid_only(open_bench, paid_daily_cap_covers="exceptions")
+    reason = 'no local engine is in pool main, and paid_daily_cap_covers is "exceptions"'
+    uncovered = f"the cap does not cover all paid runs of project default: {reason}"
+    assert _cap_check(bench).detail == uncovered
+    assert outside_cap(_status(bench)) == f"the cap does not cover all paid runs: {reason}"
     jobs = bench.enqueue(13)
     assert route(bench.installation, "main") == 13
     control.cancel(bench.installation, jobs[12])
     settle(bench.installation, _next_started(bench), Failure(FailureClass.CAPACITY, "busy", CapacityKind.BUSY))
     status = _status(bench)
     assert (status["cap"]["used"], status["paid_outside_cap_today"]) == (0, 11)
-    assert status["paid_outside_cap"] == ['no local engine is in pool main, and paid_daily_cap_covers is "exceptions"']
+    assert status["paid_outside_cap"] == [reason]
     assert bench.value("select count(*) from ledger where kind = 'PaidAssignmentSelected'") == 0
-    assert _cap_check(bench).detail.startswith("11 paid runs of today took no unit in project default: no local engine")
+    assert _cap_check(bench).detail == f"{uncovered}; 11 paid runs of today took no unit of it"
+    assert outside_cap(status) == f"11 paid runs of today took no unit of the cap: {reason}"
     assert mode(bench.installation, "default", {})["paid_outside_cap_today"] == 11
     _is_sound(bench)
 

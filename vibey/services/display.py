@@ -90,8 +90,8 @@ def cap(cap: Mapping[str, Any]) -> str:
 def outside_cap(found: Mapping[str, Any]) -> str:
     """What a view with `paid_outside_cap_today` says of paid runs that took no unit; empty where the cap covers all."""
     runs, reasons = found["paid_outside_cap_today"], found["paid_outside_cap"]
-    if not runs and not reasons:
-        return ""
+    if not runs:
+        return f"the cap does not cover all paid runs: {'; '.join(reasons)}" if reasons else ""
     return ": ".join(filter(None, [f"{many(runs, 'paid run')} of today took no unit of the cap", "; ".join(reasons)]))
 
 

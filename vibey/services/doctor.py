@@ -13,7 +13,7 @@ from vibey.engines.clients.tried import newer_than_tried
 from vibey.services import apply, fleet
 from vibey.services.checks import Check, State, run_check
 from vibey.services.display import cap as cap_in_words
-from vibey.services.display import database
+from vibey.services.display import database, many
 from vibey.services.fleet import config_of
 from vibey.services.host import host_checks
 from vibey.services.installation import Installation, is_embedded, service_urls
@@ -240,7 +240,9 @@ def _caps(installation: Installation, environ: Mapping[str, str]) -> Iterator[Ch
         names = [each.name for each in concerned]
         runs = sum(counts.get(name, 0) for name in names)
         listed = f"{', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
-        detail = f"{runs} paid {'run' if runs == 1 else 'runs'} of today took no unit in project {listed}: {reason}"
+        whose = f"project{'s' if names[1:] else ''} {listed}"
+        today = f"; {many(runs, 'paid run')} of today took no unit of it" if runs else ""
+        detail = f"the cap does not cover all paid runs of {whose}: {reason}{today}"
         if any("paid_daily_cap_covers" not in each.policy for each in concerned):
             detail += "; it was made before that key existed and keeps the rule of then"
         fix = f"run: vibey project set {names[0]} paid_daily_cap_covers=all"
