@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -315,6 +316,28 @@ def test_what_nothing_can_ever_serve_is_refused(
     bench.enqueue(1, anyway=True, **wishes)
     assert granted(bench) == []
     assert bench.rows("select state from jobs") == [("queued",)]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "fix"),
+    [
+        ({"payload": {"repo": "/home/x"}}, "add the folder above its repository to workspace_roots of claude, off in"),
+        ({"payload": {"repo": "/home/x"}, "engines": ["off"]}, "to workspace_roots of off in vibey.toml and run vibey"),
+        ({"payload": {"repo": "/home/x"}, "engines": ["server"]}, "configure such an engine"),
+        ({"capabilities": ["web", "chat"]}, "configure such an engine"),
+    ],
+)
+def test_a_refusal_for_want_of_roots_says_what_to_add(
+    open_bench: Callable[..., Bench], wishes: dict[str, Any], fix: str
+) -> None:
+    """To the engines that lack nothing else and can use roots; the same from a batch, which names the line."""
+    bench = open_bench(engine=FLEET)
+    with pytest.raises(Unservable) as refused:
+        place(bench.installation, [Order(**wishes)])
+    assert fix in refused.value.remedy
+    with pytest.raises(Unservable, match="line 1, nothing was enqueued") as in_batch:
+        place_lines(bench.installation, [json.dumps(wishes).encode()], {}, noted=lambda *_: None)
+    assert fix in in_batch.value.remedy
 
 
 def test_a_disabled_engine_counts_as_configured(open_bench: Callable[..., Bench]) -> None:

@@ -91,19 +91,18 @@ class UnknownName(Refused):
 
 
 class Unservable(Refused):
-    """A job that no configured engine could ever serve; `missing` says why not, for each engine.
+    """A job that no configured engine could ever serve: why not, for each engine, and what to configure.
 
     `number` is its place in the batch it came in, from 0.
     """
 
     word: ClassVar[str] = "unservable"
 
-    def __init__(self, missing: str, where: str = "") -> None:
-        self.missing = missing
+    def __init__(self, missing: str, configure: str, where: str = "") -> None:
+        self.missing, self.configure = missing, configure
         self.number = 0
         what = f"{where}no configured engine can ever serve this job: {missing}"
-        remedy = "change what it asks for, configure such an engine, or enqueue it with --anyway (anyway=True)"
-        super().__init__(what, remedy)
+        super().__init__(what, f"change what it asks for, {configure}, or enqueue it with --anyway (anyway=True)")
 
 
 class Removed(UnknownName):

@@ -24,6 +24,9 @@ REPOSITORY = "repo"
 READS_THE_PAYLOAD = frozenset({"command", "noop", "python"})
 """Kinds that, without roots, take `repo` as data of their own; any other kind works in a folder."""
 
+WORKS_ELSEWHERE = frozenset({"celery", "openai"})
+"""Kinds whose work is done by another program that is given no folder: roots are of no use to them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Roots:

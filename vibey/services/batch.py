@@ -70,7 +70,7 @@ def place_lines(
                 raise _named(error, part, numbers[start:]) from error
             except Unservable as error:
                 where = f"line {numbers[start + error.number]}, nothing was enqueued: "
-                raise Unservable(error.missing, where) from error
+                raise Unservable(error.missing, error.configure, where) from error
             noted("placed", len(part))
     for pool in sorted({order.pool for order in orders}):
         installation.wake(pool)

@@ -18,7 +18,7 @@ from vibey.domain.assessment import Exclusion, misfit
 from vibey.domain.call import ROUTED_ONLY
 from vibey.domain.errors import Unservable
 from vibey.domain.prompt import NEEDS_PROMPT, prompt_of
-from vibey.domain.workspace import REPOSITORY, Roots, engines_for
+from vibey.domain.workspace import REPOSITORY, WORKS_ELSEWHERE, Roots, engines_for
 from vibey.services.pools import Trees
 from vibey.store import fleet, jobs
 
@@ -47,7 +47,7 @@ class Candidates:
     roots: Sequence[Roots]
     pools: Mapping[str, Mapping[str, Any]]
     generation: int | None = None
-    _judged: dict[tuple[object, ...], str | None] = field(default_factory=dict)
+    _judged: dict[tuple[object, ...], tuple[str, str] | None] = field(default_factory=dict)
     _trees: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
 
     @classmethod
@@ -97,9 +97,20 @@ class Candidates:
         if asked not in self._judged:
             missing = list(self._missing(requirement, repository, prompted=prompted))
             servable = any(words is None for _, words in missing)
-            self._judged[asked] = None if servable else _listed(missing)
+            self._judged[asked] = None if servable else (_listed(missing), self._configure(requirement))
         if (words := self._judged[asked]) is not None:
-            raise Unservable(words)
+            raise Unservable(*words)
+
+    def _configure(self, requirement: Requirement) -> str:
+        """What to configure so that the job can be served: workspace roots, where engines lack nothing else."""
+        placed = replace(requirement, workspace=None)
+        kinds = {each.engine: each.kind for each in self.roots}
+        names = [name for name in self.able(placed) if kinds.get(name) not in WORKS_ELSEWHERE]
+        if requirement.workspace is None or not names:
+            return "configure such an engine"
+        return (
+            f"add the folder above its repository to workspace_roots of {some(names)} in vibey.toml and run vibey apply"
+        )
 
     def _reached(self, pool: str) -> tuple[str, ...] | None:
         """The engines under a root pool; None for all of them."""
