@@ -114,7 +114,7 @@ def test_a_terminal_gets_colours_and_obeys_nothing(
 ) -> None:
     """Colours only on a terminal, and none of a client's own escapes but the colours of plain lines."""
     job[2].write(TEXT.encode() + b"\x1b[32mgreen\x1b[0m \x1b[2J\n")
-    shown = on_terminal(tmp_path / "vibey.toml", "logs", str(job[0]))
+    (shown,) = on_terminal(tmp_path / "vibey.toml", f"logs {job[0]}")
     assert obeyed(shown) == set()
     assert "\x1b[32m+2222" in shown
     assert "\x1b[31m-two" in shown

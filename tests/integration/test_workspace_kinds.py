@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.repositories import Repository, Studio, done, refused
 
+pytestmark = pytest.mark.slow
+
 POINTER = r"version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + r"\nsize 3\n"
 LINK = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),lib; "
 MODULES = r"""printf '[submodule "lib"]\n\tpath = lib\n\turl = ../lib\n' > .gitmodules; git add .gitmodules; """
