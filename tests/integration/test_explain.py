@@ -204,7 +204,9 @@ def test_a_live_worker_that_leaves_the_engine_unserved_is_the_reason(
     pulse.appear(bench.installation, pulse.Worker("w1", ("other",), 64, problems={"l": problem}))
     (job,) = bench.enqueue(1, engines=["l"])
     why = f"no live worker serves an engine it may use (l): worker w1: {problem}{remedy}"
-    assert _told(bench, job)["reason"] == why
+    told = _told(bench, job)
+    assert told["reason"] == why
+    assert _details(told["waiting"])["l"] == f"worker w1: {problem}"
     assert [each["reason"] for each in views.jobs(bench.installation)["jobs"]] == [why]
     assert [each["first"]["reason"] for each in queue(bench.installation, QueuePage())["groups"]] == [why]
     query(bench.url, "update workers set seen_at = seen_at - interval '1 hour'")

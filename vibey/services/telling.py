@@ -15,7 +15,7 @@ from vibey.domain.rotation import UNIT
 from vibey.domain.selection import DEMOTED_LABEL, Status, Turn
 from vibey.services.requirements import lacking
 from vibey.services.verdicts import Ground, Judged, Verdict, verdicts
-from vibey.services.wording import instant
+from vibey.services.wording import UNSERVED, instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ EXCLUDED = {
 NOT_DRAWN = {
     Ground.SLOTS: "{in_use} of {slots} slots in use",
     Ground.BUSY: "its server said that it is busy",
-    Ground.NO_WORKER: "no live worker serves it; run vibey up, or start a worker",
+    Ground.NO_WORKER: f"{UNSERVED}; run vibey up, or start a worker",
     Ground.PROBE_OUT: "its circuit is half-open, and the one trial is out",
     Ground.LOCAL_FIRST: "in mode singleton local engines come first, full or not",
     Ground.LOCAL_FREE: "a local engine is free, and paid work is never offered beside it",
@@ -207,6 +207,9 @@ def _detail(judged: Judged, question: Question, live: Mapping[str, str] | None) 
     if judged.verdict is Verdict.LOST:
         share, credit = _of(judged, "shares"), _of(judged, "before")
         return f"offered, but the draw in {_pool(judged)} went to another: share {share:.3f}, credit {credit:+.3f}"
+    found = "" if live is None or judged.ground != Ground.NO_WORKER else live.get(engine.name, "")
+    if found not in {"", UNSERVED}:
+        return found
     policy = question.world.policy(requirement.project)
     wanted = ": one has to be freed" if live is not None and judged.ground == Ground.SLOTS else ""
     told = NOT_DRAWN[Ground(str(judged.ground))].format(

@@ -22,6 +22,7 @@ NOT_LOOKED_AT = "not looked at yet"
 SILENT_PART = 0.5
 IN_TURN = "in turn: jobs before it take what comes free"
 NO_WORKER = "no live worker serves an engine it may use"
+UNSERVED = "no live worker serves it"
 START_WORKER = "run vibey up, or start one (celery -A vibey worker)"
 CORRECT_FILE = "correct the file there, or put it in force: vibey apply"
 WAITS_FOR_EVER = (
@@ -204,7 +205,7 @@ def keeps_out(engine: Row[Any], circuit: str) -> str:
         (not engine.login_ok, f"login refused: {engine.detail}"),
         (circuit != "closed", f"{str(engine.open_reason).replace('_', ' ')}{until}{repair}"),
         (engine.busy, "its server says it is busy"),
-        (engine.offered is None, engine.problems or "no live worker serves it"),
+        (engine.offered is None, engine.problems or UNSERVED),
         ((engine.offered or 0) < engine.slots, missing_slots(engine)),
     )
     return next((text.removesuffix(": ") for applies, text in rules if applies), "")
