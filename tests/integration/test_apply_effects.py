@@ -92,7 +92,7 @@ def test_rules_that_let_waiting_jobs_run_paid_are_reported(
     route(bench.installation, "main")
     assert bench.live() == []
     rooms = 1 if unit.startswith("each") else 2
-    at_once = f"at once, {rooms} of them beside one another"
+    at_once = f"at once, {rooms} of them at the same time"
     told = f"3 queued (such as job {first}) may run on paid engines (p) {at_once}; {unit}"
     assert about_queued(bench, engines=after) == [told]
     assert told in apply(changed(bench, engines=after)).plan.effects
@@ -115,7 +115,7 @@ def test_a_mode_or_threshold_that_lets_held_jobs_overflow_is_reported(open_bench
     route(bench.installation, "main")
     query(bench.url, "update jobs set held_at = held_at - interval '90 seconds' where held_at is not null")
     sooner = {**COUNTED, "overflow_after_seconds": 60}
-    at_once = "at once, 1 of them beside one another"
+    at_once = "at once, 1 of them at the same time"
     assert about_queued(bench, engines=sooner) == [f"{paid} {at_once}; each takes a unit of the cap"]
     assert about_queued(bench, engines={**COUNTED, "overflow_after_seconds": 900}) == []
 
@@ -130,5 +130,5 @@ def test_engines_that_turn_waiting_jobs_to_paid_ones_are_reported(open_bench: Ca
     bench.enqueue(1, project="web")
     [job] = bench.enqueue(1)
     found = about_queued(bench, engine={"l": noop(enabled=False), "p": noop("paid")})
-    at_once = "at once, 1 of them beside one another"
+    at_once = "at once, 1 of them at the same time"
     assert found == [f"1 queued (job {job}) may run on paid engines (p) {at_once}; each takes a unit of the cap"]

@@ -147,7 +147,7 @@ def _paid(
                 _note_paid(found, row, _paid_offer(now, row), _paid_offer(then, row))
     for (names, counted, seconds), jobs in found.items():
         at_once = min(jobs.count, sum(jobs.rooms.values()))
-        when = f"once held for {seconds} s" if seconds else f"at once, {at_once} of them beside one another"
+        when = f"once held for {seconds} s" if seconds else f"at once, {at_once} of them at the same time"
         unit = "each takes a unit of the cap" if counted else "none of them takes a unit of the cap"
         yield f"{jobs} may run on paid engines ({', '.join(names)}) {when}; {unit}"
 

@@ -207,7 +207,7 @@ def with_whole_payload(order: Order) -> Order:
             expected = f"the same as payload.{name}, which is {payload[name]!r}, or only one of them"
             raise InvalidInput(name, value, expected)
     if asked and "repo" not in asked and "repo" not in payload:
-        raise InvalidInput(next(iter(asked)), next(iter(asked.values())), "a repo beside it, in whose tree it applies")
+        raise InvalidInput(next(iter(asked)), next(iter(asked.values())), "a repo beside it (--repo)")
     return replace(order, payload={**payload, **asked}, repo=None, ref=None, verify=None)
 
 
