@@ -260,7 +260,7 @@ def test_without_script_the_page_is_whole(site: Site, open_tab: Callable[..., An
     _fill(site)
     tab = open_tab(java_script_enabled=False)
     tab.page.goto(f"{site.origin}/queue")
-    assert "no engine may serve it now" in tab.page.inner_text("#fragment")
+    assert "no configured engine can serve what it asks" in tab.page.inner_text("#fragment")
     assert 'http-equiv="refresh"' in tab.page.content()
     tab.page.select_option("select[name=show]", "held")
     tab.page.click(".filters button")
