@@ -15,4 +15,5 @@ NEEDS_PROMPT = frozenset({"claude-code", "codex", "gemini", "openai", "opencode"
 def prompt_of(payload: Mapping[str, object]) -> str | None:
     """The prompt of a payload; None where it has none, or a blank one."""
     prompt = payload.get(PROMPT)
-    return prompt if isinstance(prompt, str) and prompt.strip() else None
+    # `isspace` ends at the first letter, where `strip` would copy a text of any size.
+    return prompt if isinstance(prompt, str) and prompt and not prompt.isspace() else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from vibey.domain.call import CALL
 from vibey.domain.errors import InvalidInput
+from vibey.domain.prompt import prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,8 +38,8 @@ def title_source(payload: object) -> str:
     if isinstance(call, Mapping):
         name = call.get("task")
         return name if isinstance(name, str) else ""
-    prompt = payload.get("prompt")
-    if not isinstance(prompt, str):
+    prompt = prompt_of(payload)
+    if prompt is None:
         return ""
     begin = prompt[:_LOOKED_AT].lstrip()
     # The only printable blank is the common one: such a text is one line.
