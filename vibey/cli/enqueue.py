@@ -242,7 +242,8 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _name_of(file: IO[bytes]) -> str:
-    return "standard input" if getattr(file, "name", "-") in {"-", "<stdin>"} else file.name
+    """What messages call the file. The number 0 is the name of a standard input that was closed and opened again."""
+    return "standard input" if getattr(file, "name", 0) in {0, "-", "<stdin>"} else file.name
 
 
 def _size(file: IO[bytes]) -> int | None:
