@@ -247,6 +247,20 @@ def test_an_interrupt_is_told_to_a_program(vibey: CommandLine, tmp_path: Path) -
     assert json.loads(out)["error"]["kind"] == "interrupted"
 
 
+def test_an_interrupt_during_an_import_has_the_same_exit_code(tmp_path: Path) -> None:
+    """CPython would end a process by the signal after an interrupt in exec() of a text, as dataclasses use it."""
+    (tmp_path / "interrupted.py").write_text(
+        "import click\nfrom vibey.cli.main import Vibey\n\n"
+        "@click.command(cls=Vibey, invoke_without_command=True)\n"
+        "def interrupted():\n    exec('raise KeyboardInterrupt')\n\n"
+        "interrupted()\n",
+        encoding="utf-8",
+    )
+    command = (sys.executable, "-m", "interrupted")
+    said = subprocess.run(command, cwd=tmp_path, env=surroundings(tmp_path), capture_output=True, check=False)
+    assert said.returncode == 130, said
+
+
 class Terminal:
     """A command on a terminal of a given size; what it shows is gathered until it ends."""
 

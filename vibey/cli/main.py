@@ -82,7 +82,11 @@ class Vibey(Group):
         prepare_output()
         given = decoded(sys.argv[1:] if args is None else args)
         values.update(standalone_mode=False, prog_name="vibey")
-        sys.exit(_guarded(lambda: super(Vibey, self).main(given, **values), as_json=wants_json(given)))
+        code = _guarded(lambda: super(Vibey, self).main(given, **values), as_json=wants_json(given))
+        # An interrupt inside exec() of a text, as dataclasses use it while a module is imported, sets a flag for which
+        # CPython ends the process by the signal instead of with this code. The next exec() clears the flag.
+        exec("")  # noqa: S102
+        sys.exit(code)
 
 
 def _guarded(run: Any, *, as_json: bool) -> int:  # noqa: ANN401  a command returns what it likes
