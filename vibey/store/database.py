@@ -1,7 +1,8 @@
 """The connection to Postgres: one engine per process, whole transactions retried, drivers' errors translated.
 
 A connection is never shared across a fork: each process that touches the database makes its own engine on
-first use, keyed by its pid. No transaction spans outside work, and the server ends one that idles.
+first use, keyed by its pid. One that has been idle for some seconds is closed (`vibey.store.pool`). No transaction
+spans outside work, and the server ends one that idles.
 
 The driver is in autocommit mode throughout and transactions are begun in SQL: switching a connection between
 the driver's modes would cost a question to the server each time, and such questions are most of what a job costs.
@@ -24,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from vibey.domain.errors import Contended, ServiceUnavailable, UnsuitableService
 from vibey.domain.faults import fault_of_sql, first_line
 from vibey.store.connecting import make_engine
+from vibey.store.pool import IdleClosingPool
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -131,7 +133,9 @@ class Database:
 
 
 def _connected(url: str, pool_size: int) -> Engine:
-    return make_engine(url, pool_size=pool_size, max_overflow=20, isolation_level="AUTOCOMMIT")
+    return make_engine(
+        url, poolclass=IdleClosingPool, pool_size=pool_size, max_overflow=20, isolation_level="AUTOCOMMIT"
+    )
 
 
 @contextmanager

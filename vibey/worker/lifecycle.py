@@ -64,6 +64,8 @@ def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> Non
         queues = _queues(options)
         spare = _spare(queues)
         needed = sum(slots for name, slots in _slots().items() if engine_queue(name) in queues) + spare
+        # The pool is forked next: no thread that closes idle connections may hold a lock meanwhile.
+        installation().database.dispose()
     except VibeyError as error:
         raise SystemExit(f"vibey: {error}") from None
     given = options.get("concurrency")
