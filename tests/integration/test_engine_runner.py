@@ -15,8 +15,9 @@ import pytest
 
 from tests.support.trees import living
 from tests.support.wait import HANGING, until
+from vibey.domain.depth import MOST_LEVELS
 from vibey.domain.effort import Effort
-from vibey.domain.outcome import Failure, FailureClass, Success
+from vibey.domain.outcome import LARGEST_COST, Failure, FailureClass, Success
 from vibey.engines.context import run_log
 from vibey.engines.contract import (
     Context,
@@ -62,6 +63,14 @@ class Keeper:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def nested(levels: int) -> dict[str, object]:
+    """An object of this many levels."""
+    value: dict[str, object] = {}
+    for _ in range(levels):
+        value = {"in": value}
+    return value
 
 
 class Steps:
@@ -388,3 +397,50 @@ def test_process_left_behind_spoils_no_result(run: Run) -> None:
         return Success({"seen": True})
 
     assert run(Steps(steps)) == Success({"seen": True})
+
+
+@pytest.mark.parametrize(
+    ("answer", "stored"),
+    [
+        (Success(cost_usd=Decimal("999999.9999999")), Success(cost_usd=LARGEST_COST)),
+        (Success(cost_usd=Decimal("1e30"), tokens_in=10**30), Success(cost_usd=LARGEST_COST, tokens_in=2**53)),
+        (Success(cost_usd=Decimal("NaN"), tokens_out=-1), Success()),
+        (Success(cost_usd=Decimal(-1)), Success()),
+        (Success({"text": "a\0b\ud800"}), Success({"text": "a\ufffdb\ufffd"})),
+        (Failure(FailureClass.WORK, "a\0b"), Failure(FailureClass.WORK, "a\ufffdb")),
+    ],
+    ids=str,
+)
+def test_whatever_an_adapter_answers_can_be_stored(run: Run, answer: Outcome, stored: Outcome) -> None:
+    """Costs and tokens are within their columns and words without what Postgres refuses."""
+
+    def steps(_job: Job, _context: Context) -> RunSteps:
+        yield Progress()
+        return answer
+
+    assert run(Steps(steps)) == stored
+
+
+def test_prices_make_no_cost_that_cannot_be_stored(run: Run) -> None:
+    """Tokens at the operator's prices are no more than the column holds, to the millionth of a dollar."""
+
+    def steps(_job: Job, _context: Context) -> RunSteps:
+        yield Progress(tokens_in=2**53, tokens_out=1)
+        return Success()
+
+    assert run(Steps(steps, price_in=Decimal("0.3"))) == Success(None, LARGEST_COST, 2**53, 1)
+
+
+@pytest.mark.parametrize(
+    "result", [{"a": {1, 2}}, {"a": float("nan")}, nested(MOST_LEVELS + 1), {"a": "x" * 2_000_000}]
+)
+def test_result_that_cannot_be_stored_is_vibeys_failure(run: Run, result: dict[str, object]) -> None:
+    """An adapter's answer that is no JSON, or too deep or large for its column, harms no job."""
+
+    def steps(_job: Job, _context: Context) -> RunSteps:
+        yield Progress()
+        return Success(result)
+
+    outcome = run(Steps(steps))
+    assert isinstance(outcome, Failure)
+    assert outcome.failure_class is FailureClass.VIBEY

@@ -88,6 +88,7 @@ def test_other_classes_have_no_kind(name: str) -> None:
         {"cost_usd": "1"},
         {"cost_usd": True},
         {"cost_usd": 1e300},
+        {"cost_usd": 999999.9999999},
         {"tokens_in": 1.5},
         {"near_quota": -1},
         {"near_quota": True},

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from vibey import embedded
 from vibey.domain.errors import Refused
+from vibey.embedded.record import open_lock_file
 from vibey.services.programs import inherited
 from vibey.settings import Settings, load
 
@@ -76,7 +77,7 @@ class Folder:
         if self.path.exists() and not self._is_ours():
             raise Refused(f"{self.path} holds something else than a demo", "name another folder: --directory DIR")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.path / "demo.lock").open("a") as lock:
+        with open_lock_file(self.path / "demo.lock") as lock:
             try:
                 fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -10,14 +10,18 @@ long from now, so that others are taken first meanwhile. A refusal is another th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from decimal import Decimal
 
 DETAIL_LENGTH = 500
+LARGEST_COST = Decimal("999999.999999")
+"""The largest cost of a run that is stored, in US dollars; its exponent is the precision of every cost."""
+LARGEST_COUNT = 2**53
+"""The largest number of tokens of a run that is stored."""
 
 
 class FailureClass(StrEnum):

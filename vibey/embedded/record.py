@@ -8,7 +8,7 @@ import os
 import secrets
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.processes import wait_until
@@ -80,7 +80,7 @@ def exclusive(data_dir: Path) -> Iterator[None]:
     Makes the directory if need be. Raises ServiceUnavailable when another process keeps the lock too long.
     """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (data_dir / LOCK).open("a") as lock:
+    with open_lock_file(data_dir / LOCK) as lock:
         if not wait_until(lambda: _locked(lock.fileno()), seconds=LOCK_SECONDS):
             raise ServiceUnavailable(
                 "the embedded service",
@@ -88,6 +88,14 @@ def exclusive(data_dir: Path) -> Iterator[None]:
                 "see which process starts or stops the servers, and end it",
             )
         yield
+
+
+def open_lock_file(path: Path) -> TextIO:
+    """Open a file to lock it, making it if need be, for its owner alone: whoever can read a file can lock it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if os.fstat(descriptor).st_uid == os.geteuid():
+        os.fchmod(descriptor, 0o600)  # files of earlier versions were readable
+    return os.fdopen(descriptor, "w", encoding="utf-8")
 
 
 def write_private(path: Path, text: str, *, owner: tuple[int, int] | None = None) -> None:

@@ -140,7 +140,7 @@ class RunContext:
 
 
 def _fresh(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:

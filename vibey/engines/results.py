@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vibey.domain.depth import DEEP, is_too_deep
 from vibey.domain.errors import InvalidInput
-from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Outcome, Success, one_line
+from vibey.domain.outcome import (
+    LARGEST_COST,
+    LARGEST_COUNT,
+    CapacityKind,
+    Failure,
+    FailureClass,
+    Outcome,
+    Success,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +43,6 @@ LARGEST_RESULT = 256 * 1024
 LONGEST_RESET_SECONDS = 31 * 24 * 3600
 """The longest wait that is believed, whatever a program says."""
 _DECLARABLE = tuple(kind for kind in FailureClass if kind is not FailureClass.VIBEY)
-_LARGEST_COUNT = 2**53
 _Word = TypeVar("_Word", FailureClass, CapacityKind)
 
 
@@ -103,6 +111,21 @@ def storable(value: object) -> object:
     return value
 
 
+def storable_outcome(outcome: Outcome) -> Outcome:
+    """The same outcome with words and a result that can be stored; an error where the result is no JSON object."""
+    if isinstance(outcome, Failure):
+        return replace(outcome, detail=one_line(outcome.detail))
+    if outcome.result is None:
+        return outcome
+    if is_too_deep(outcome.result):
+        raise InvalidInput("result", *DEEP)
+    result = wrapped(storable(outcome.result))
+    # What came from a file in UTF-8 takes up to three times the bytes in ASCII; kinds add to what a program reports.
+    if (size := len(json.dumps(result, allow_nan=False))) > 4 * LARGEST_RESULT:
+        raise InvalidInput("result", f"{size} bytes", f"at most {4 * LARGEST_RESULT} bytes")
+    return replace(outcome, result=result)
+
+
 def wrapped(value: object) -> Mapping[str, object]:
     """An object as it is, anything else under the key `value`."""
     return value if isinstance(value, dict) else {"value": value}
@@ -159,7 +182,7 @@ def _one_of(field: str, value: object, known: tuple[_Word, ...]) -> _Word:
 def _cost(value: object) -> Decimal | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1_000_000:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_COST:
         raise InvalidInput("cost_usd", value, "dollars, 0 or more")
     return Decimal(str(value))
 
@@ -168,6 +191,6 @@ def _count(said: Mapping[str, object], name: str) -> int | None:
     value = said.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_COUNT:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_COUNT:
         raise InvalidInput(name, value, "a count, 0 or more")
     return value

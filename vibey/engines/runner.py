@@ -25,6 +25,7 @@ from vibey.domain.outcome import Failure, FailureClass, Outcome, Success, one_li
 from vibey.engines.context import RunContext
 from vibey.engines.contract import Engine, Job, Progress, Renewal, RunStopped, Stopped, StopReason
 from vibey.engines.moment import Moment
+from vibey.engines.results import storable_outcome
 from vibey.engines.spending import Spending
 from vibey.engines.watch import Limits, Watch
 
@@ -104,7 +105,7 @@ def _followed(engine: Engine, job: Job, context: RunContext, spending: Spending)
         steps.close()
     if not isinstance(answer, Success | Failure):
         raise TypeError(f"the engine answered {type(answer).__name__} instead of an outcome")
-    return answer
+    return storable_outcome(answer)
 
 
 def _ended(reason: StopReason, outcome: Outcome, limits: Limits) -> Outcome | Stopped:

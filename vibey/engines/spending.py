@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
+from vibey.domain.outcome import LARGEST_COST, LARGEST_COUNT
 from vibey.engines.contract import Description, Progress, StopReason
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Spending:
             self._on_progress(progress)
 
     def completed(self, outcome: Outcome) -> Outcome:
-        """The outcome, with what it does not say about tokens and cost filled in."""
+        """The outcome, with the tokens and the cost that it leaves out, as they can be stored."""
         last = self._last
         told = replace(
             outcome,
@@ -59,7 +60,12 @@ class Spending:
             tokens_in=_later(last.tokens_in, outcome.tokens_in),
             tokens_out=_later(last.tokens_out, outcome.tokens_out),
         )
-        return replace(told, cost_usd=self._cost(told))
+        return replace(
+            told,
+            cost_usd=_stored_cost(self._cost(told)),
+            tokens_in=_stored_count(told.tokens_in),
+            tokens_out=_stored_count(told.tokens_out),
+        )
 
     def _cost(self, told: Outcome | Progress) -> Decimal | None:
         price_in, price_out = self._description.price_in, self._description.price_out
@@ -68,6 +74,17 @@ class Spending:
             return told.cost_usd
         spent = (told.tokens_in or 0) * (price_in or Decimal(0)) + (told.tokens_out or 0) * (price_out or Decimal(0))
         return spent / _MILLION
+
+
+def _stored_cost(cost: Decimal | None) -> Decimal | None:
+    """The cost to the millionth of a dollar, and at most the largest; what is no amount counts as not said."""
+    if not isinstance(cost, Decimal) or not cost.is_finite() or cost < 0:
+        return None
+    return min(cost, LARGEST_COST).quantize(LARGEST_COST)
+
+
+def _stored_count(count: int | None) -> int | None:
+    return min(count, LARGEST_COUNT) if isinstance(count, int) and count >= 0 else None
 
 
 def _later(before: _Told, now: _Told) -> _Told:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from vibey import __version__, embedded
 from vibey.domain.errors import Refused, ServiceUnavailable, UnsuitableService
 from vibey.embedded.processes import port_is_free
+from vibey.embedded.record import open_lock_file
 from vibey.services import supervised, views
 from vibey.services.apply import apply, plan
 from vibey.services.doctor import Check, State, check
@@ -318,8 +319,8 @@ def _now(settings: Settings, layout: Layout, *, started: bool) -> Up:
 
 @contextmanager
 def _exclusive(layout: Layout) -> Iterator[None]:
-    layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (layout.folder / "up.lock").open("a") as lock:
+    layout.make_folders()
+    with open_lock_file(layout.folder / "up.lock") as lock:
         try:
             fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

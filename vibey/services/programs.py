@@ -204,12 +204,17 @@ class Layout:
         """A program's log."""
         return self.folder / f"{program}.log"
 
+    def make_folders(self) -> None:
+        """Make the data folder and the folder of the processes in it, unless they are there, for this user alone."""
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+
     def write(self, programs: tuple[Program, ...], files: int) -> None:
         """Write the configuration anew, Flower's too, making the folders it needs.
 
         Each program may open at least so many `files`: supervisord raises the soft limit where it is lower.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.make_folders()
         self.require_own_socket_folder()
         self.socket.parent.mkdir(mode=0o700, exist_ok=True)
         self.require_own_socket_folder()

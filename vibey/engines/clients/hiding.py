@@ -21,7 +21,7 @@ def record(folder: Path, kind: str, version: str) -> None:
     path = _file(folder, kind)
     new = path.with_suffix(f".{os.getpid()}.new")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         new.write_text(json.dumps({"hides_requests": version}) + "\n", encoding="utf-8")
         new.replace(path)
     except OSError:

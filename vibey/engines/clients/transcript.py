@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from vibey.domain.outcome import LARGEST_COST, LARGEST_COUNT
 from vibey.engines.clients.rules import Event, lookup, text_of
-
-_LARGEST_COUNT = 2**53
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class Transcript:
         """Take in the cost so far."""
         if not isinstance(dollars, int | float) or isinstance(dollars, bool) or not math.isfinite(dollars):
             return
-        if 0 <= dollars < 1_000_000:
+        if 0 <= dollars <= LARGEST_COST:
             self.cost_usd = max(Decimal(str(dollars)), self.cost_usd or Decimal(0))
 
 
@@ -120,4 +119,4 @@ def _later(before: int | None, now: int | None) -> int | None:
 
 
 def _is_count(value: int) -> bool:
-    return not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT
+    return not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
