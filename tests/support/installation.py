@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
+import psycopg2
 import redis
 
-from tests.support.databases import query
+from tests.support.databases import plain, query
 from tests.support.wait import until
 from vibey.coordination.keys import Keys
 from vibey.publisher import CONTROL_QUEUE, engine_queue
@@ -21,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class Bench:
-    """An installation at hand: engines that cost nothing, a worker row, and short ways to look at the tables."""
+    """An installation at hand: engines that cost nothing, a worker row, and short ways to look at the tables.
+
+    The worker reports while the installation is open, as a real one does, so that a test on a slow machine outlasts no
+    presence. A report that a test has moved to the past or to the future stays where it is.
+    """
 
     def __init__(self, database_url: str, redis_url: str, folder: Path, tables: dict[str, Any]) -> None:
         """Open it, write the fleet as configured, and let a worker appear that serves every engine."""
@@ -35,6 +42,25 @@ class Bench:
         self.installation = Installation.open(settings_of(Source(None, folder, tables), {}))
         apply(self.installation)
         self.staff()
+        self._closed = threading.Event()
+        self._reports = threading.Thread(target=self._report, name="bench-worker", daemon=True)
+        self._reports.start()
+
+    def _report(self) -> None:
+        presence_ms = self.installation.timing.presence_ms
+        report = (
+            "update workers set seen_at = clock_timestamp() where name = 'worker@test' and seen_at between "
+            f"clock_timestamp() - {presence_ms} * interval '1 millisecond' and clock_timestamp()"
+        )
+        while not self._closed.wait(presence_ms / 3000):
+            # The server may be away or refuse to write, and a test may hold the row: then the next report counts.
+            with (
+                suppress(psycopg2.Error),
+                closing(psycopg2.connect(plain(self.url), options="-c lock_timeout=1000")) as connection,
+                connection,
+                connection.cursor() as cursor,
+            ):
+                cursor.execute(report)
 
     def staff(self, *engines: str) -> None:
         """Let a live worker serve these engines, all of them by default."""
@@ -113,6 +139,8 @@ class Bench:
 
     def close(self) -> None:
         """Close every connection, so that no later test of this process counts one of them."""
+        self._closed.set()
+        self._reports.join()
         self.installation.close()
 
 
