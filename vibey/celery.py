@@ -19,12 +19,13 @@ from vibey.publisher import (
     CANARY_TASK,
     ENQUEUE_QUEUE,
     ENQUEUE_TASK,
+    MARGIN_SECONDS,
     MEASURE_TASK,
     PRUNE_TASK,
     ROUTE_TASK,
     TICK_TASK,
 )
-from vibey.worker import lifecycle  # noqa: F401  registers the worker's signals
+from vibey.worker import lifecycle
 from vibey.worker.application import app, follower, installation
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def enqueue(**values: Any) -> None:  # noqa: ANN401  keyword arguments as the co
         raise
 
 
-@app.task(name=ROUTE_TASK)
+# Routers and ticks leave after some seconds; this only catches one that hangs.
+@app.task(name=ROUTE_TASK, time_limit=MARGIN_SECONDS)
 @guarded
 def route(pool: str) -> None:
     """Route one pool until nothing more can be granted."""
@@ -106,7 +108,7 @@ def build(run_id: int, token: int) -> None:
     carry_out(installation(), run_id, token, follower().follow)
 
 
-@app.task(name=TICK_TASK)
+@app.task(name=TICK_TASK, time_limit=MARGIN_SECONDS)
 @guarded
 def tick() -> None:
     """Repair what was left lying, and route what is due."""
@@ -148,8 +150,9 @@ def prune() -> None:
 
 @app.task(name=CANARY_TASK)
 @guarded
-def canary(worker: str) -> None:
-    """A worker's proof that it consumes."""
+def canary(worker: str, mark: str = "") -> None:
+    """A worker's proof that it consumes; another worker's canary, in a queue that both have by one name, is none."""
     from vibey.services.pulse import sing
 
-    sing(installation(), worker)
+    if mark == lifecycle.mark():
+        sing(installation(), worker)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.chaos.crew import stopped
 from tests.support.checker import works
+from tests.support.fleet import gone
 from tests.support.wait import until
 from vibey.publisher import Build
 from vibey.services import control
@@ -42,6 +45,47 @@ def test_a_holder_is_stopped_past_its_lease(open_fleet: Callable[..., Fleet], so
     assert fleet.until_ended() == {"succeeded": 8}
     assert fleet.rows("select * from runs where state = 'lost' order by id") == before
     sound(fleet)
+
+
+def test_processes_that_jobs_stop_for_good_are_replaced(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """The worker kills a holder whose run is over and which does not end, so that its slots come back."""
+    fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 2}})
+    (build,) = fleet.muster()
+    fleet.enqueue(3, payload={"stop": "holder", "seconds": 600}, max_attempts=1)
+    fleet.enqueue(4)
+    fleet.until("select count(*) = 3 from jobs where state = 'failed'")
+    assert fleet.until_ended() == {"failed": 3, "succeeded": 4}
+    until(lambda: not any(stopped(pid) for pid in build.pool()), what="the end of all stopped processes")
+    assert build.running
+    sound(fleet)
+
+
+def test_processes_that_are_stopped_while_they_wait_are_replaced(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """Also those of the worker that routes, and those that are given a run, and never begin it."""
+    fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 2}})
+    (build,) = fleet.muster()
+    struck = [*build.pool(), *fleet.members[0].pool()]
+    for pid in struck:
+        os.kill(pid, signal.SIGSTOP)
+    fleet.enqueue(4)
+    assert fleet.until_ended() == {"succeeded": 4}
+    for pid in struck:
+        until(gone(pid), what=f"the end of the stopped process {pid}")
+    sound(fleet)
+
+
+def test_a_worker_that_ends_does_not_wait_for_a_stopped_holder(open_fleet: Callable[..., Fleet]) -> None:
+    """One that is asked to end lets runs at work end, and kills what does nothing."""
+    fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 1}})
+    (build,) = fleet.muster()
+    fleet.enqueue(payload={"stop": "holder", "seconds": 600}, max_attempts=1)
+    fleet.until("select count(*) = 1 from jobs where state = 'failed'")
+    assert build.end() == 0
+    fleet.until_nothing_runs()
 
 
 def test_a_build_message_is_delivered_again_and_again(

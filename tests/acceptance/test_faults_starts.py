@@ -33,6 +33,24 @@ def test_a_worker_refuses_too_few_processes(open_fleet: Callable[..., Fleet]) ->
     assert "Traceback" not in worker.text()
 
 
+def test_of_two_workers_with_one_name_the_second_ends(open_fleet: Callable[..., Fleet]) -> None:
+    """On one machine at its next beat, or where the first is on another one before it starts; the first goes on."""
+    fleet = open_fleet(engine={"near": {}})
+    fleet.control("first")
+    fleet.until_workers(1)
+    first = fleet.value("select started_at from workers")
+    name = str(fleet.value("select name from workers"))
+    second = fleet.control("second", hostname=name)
+    assert second.ended() == 0
+    assert f"a worker {name} that began earlier lives: ending this one" in second.text()
+    assert fleet.rows("select name, started_at from workers") == [(name, first)]
+    fleet.rows("insert into workers (name, host, pid) values ('away@far', 'far', 7) returning name")
+    third = fleet.control("third", hostname="away@far")
+    assert third.ended() != 0
+    assert "a worker away@far lives already: process 7 on far" in third.text()
+    assert "Traceback" not in third.text()
+
+
 def test_a_worker_refuses_a_wrong_schema(unmigrated: Fleet) -> None:
     """It starts nothing and names the command that mends it."""
     worker = unmigrated.control()

@@ -117,6 +117,19 @@ def test_a_supervisor_is_killed(open_fleet: Callable[..., Fleet], sound: Callabl
     sound(fleet)
 
 
+def test_nothing_of_a_job_that_kills_its_supervisor_outlives_its_run(
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+) -> None:
+    """What it left behind without a mark is dead before the run has ended, and no second run is beside it."""
+    fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 2}})
+    fleet.muster()
+    (job,) = fleet.enqueue(payload={"escapes": True, "kill": "guard", "seconds": 30}, max_attempts=2)
+    assert fleet.until_ended() == {"failed": 1}
+    works_of_job = [work for work in works(fleet.labour_log) if work.job == job]
+    assert len(works_of_job) == 2
+    sound(fleet)
+
+
 @pytest.mark.slow
 def test_worker_and_supervisor_are_killed_together(open_fleet: Callable[..., Fleet]) -> None:
     """What then escapes of a tree is killed by the machine's next worker, before anything of the job runs again."""

@@ -7,13 +7,16 @@ import signal
 import stat
 import tempfile
 import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from tests.support import holder
 from tests.support.restless import restless
-from tests.support.trees import STUBBORN, TREE, TREE_SIZE, living, state, supervisors
+from tests.support.trees import STUBBORN, TREE, TREE_SIZE, ended, living, state, supervisors
 from tests.support.wait import until
 from vibey.domain.errors import Refused
 from vibey.engines import processes
@@ -25,7 +28,6 @@ from vibey.services.programs import OWNER_VARIABLE, Layout
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -60,6 +62,23 @@ def start(tmp_path: Path, installation: str) -> Iterator[Start]:
 def gone(installation: str) -> None:
     """Wait until nothing of the run lives, its supervisor included."""
     until(lambda: not living(installation, without_supervisor=False), what="the death of the tree")
+
+
+def sleeping(seconds: str) -> list[int]:
+    """Processes of `sleep` with this argument that can still do something."""
+    return running("sleep", seconds)
+
+
+def running(*arguments: object) -> list[int]:
+    """Processes whose command line ends with these arguments and that can still do something."""
+    words = b"".join(os.fsencode(str(argument)) + b"\0" for argument in arguments)
+    return [pid for pid in psutil.pids() if not ended(pid) and _line(pid).endswith(words)]
+
+
+def _line(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    return b""
 
 
 def outcome(folder: Path) -> str:
@@ -126,6 +145,35 @@ def test_killed_supervisor_takes_the_tree_along(start: Start, tmp_path: Path, in
     os.kill(supervisors(installation)[0], signal.SIGKILL)
     gone(installation)
     assert "VIBEY" in outcome(tmp_path)
+
+
+def test_what_carries_no_mark_dies_with_the_run_of_a_killed_supervisor(
+    start: Start, tmp_path: Path, installation: str
+) -> None:
+    """Processes without the run's environment, in sessions of their own, are dead when the holder gives the outcome."""
+    strays = "600.25", "600.5"
+    start(f"env -i setsid sleep {strays[0]} & (env -i setsid sh -c 'trap \"\" TERM; sleep {strays[1]}; :' &) ; {TREE}")
+    until(lambda: all(sleeping(stray) for stray in strays), what="processes without marks")
+    os.kill(supervisors(installation)[0], signal.SIGKILL)
+    assert "VIBEY" in outcome(tmp_path)
+    assert not any(sleeping(stray) for stray in strays)
+    gone(installation)
+
+
+def test_a_process_that_is_born_again_and_again_ends_with_a_killed_supervisor(
+    start: Start, tmp_path: Path, installation: str
+) -> None:
+    """A chain of processes of which each starts the next in a session of its own, and ends, does not outrun the end."""
+    chain = tmp_path / "chain"
+    chain.write_text("#!/bin/sh\ntouch alive\nsetsid ./chain &\n")
+    chain.chmod(0o700)
+    start("cd ../..; for n in 1 2 3; do env -i setsid ./chain & done; exec sleep 600", size=1)
+    until((tmp_path / "alive").exists, what="the chain")
+    os.kill(supervisors(installation)[0], signal.SIGKILL)
+    assert "VIBEY" in outcome(tmp_path)
+    (tmp_path / "alive").unlink(missing_ok=True)
+    assert not running(chain)
+    assert not (tmp_path / "alive").exists()
 
 
 def test_stopped_supervisor_does_not_keep_the_tree(start: Start, tmp_path: Path, installation: str) -> None:

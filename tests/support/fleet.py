@@ -150,9 +150,14 @@ class Fleet:
         command = {} if "kind" in table else {"kind": "command", "argv": argv}
         return {"tier": "local", **command, **table}
 
-    def control(self, name: str = "control", *, environment: Mapping[str, str] | None = None) -> Member:
-        """Start a worker that routes and ticks; like the others', its environment may hold more."""
-        return self._start(CONTROL, name, "--hostname", f"{name}@%h", environment=environment)
+    def control(
+        self, name: str = "control", *, hostname: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> Member:
+        """Start a worker that routes and ticks; like the others', its environment may hold more.
+
+        `hostname` is the whole name by which other workers know it.
+        """
+        return self._start(CONTROL, name, "--hostname", hostname or f"{name}@%h", environment=environment)
 
     def build(self, name: str = "build", *more: str, environment: Mapping[str, str] | None = None) -> Member:
         """Start a worker that runs jobs of every engine."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibey.domain.effort import Effort
+from vibey.engines import orphans
 from vibey.engines.contract import EngineConfig, Job, Renewal
 from vibey.engines.registry import build
 from vibey.engines.runner import execute
@@ -48,7 +49,8 @@ def answers(folder: Path) -> list[str]:
 
 
 def main(folder: Path, installation: str, lease_seconds: float, argv: tuple[str, ...]) -> None:
-    """Hold the run to its end."""
+    """Hold the run to its end, as a process of a worker's pool does."""
+    orphans.adopt()
 
     def renew() -> Renewal:
         word = (folder / "renewal").read_text(encoding="utf-8")

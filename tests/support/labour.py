@@ -10,7 +10,11 @@ line is then as late as it can be known to have lived. The job's payload says wh
 - `hands_off`: on the engine of this name, wind down early as a program does that saved its state, by exit 75;
 - `needs`: a file without which it dies at once, by its own hand, as a program that crashes does;
 - `family`: start a child in a session of its own that ignores TERM, and ignore TERM too;
-- `kill`: `holder` kills the worker's process that holds the run, `guard` the supervisor between them.
+- `escapes`: leave a process behind in a session of its own, without any variable and so without the run's marks;
+- `kill`: `holder` kills the worker's process that holds the run, `guard` the supervisor between them, `both` both;
+- `stop`: stop one or both of them in the same way, for good.
+
+A program that is sent SIGUSR1 leaves such a process behind and kills its supervisor.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ class Labour:
     def __init__(self, log: str, engine: str, job: dict[str, object]) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._words = f"{job['run_id']} {job['job_id']} {engine}"
+        self._again = (log, engine, json.dumps({"run_id": job["run_id"], "job_id": job["job_id"]}))
+        self.guard = os.getppid()
 
     def say(self, word: str) -> None:
         """Append one line; a single write, so lines of many processes never mix."""
@@ -43,6 +49,31 @@ class Labour:
             self.say("alive")
             select.select([], [], [], PULSE_SECONDS)
 
+    def leave_behind(self) -> None:
+        """Start a process that nothing leads back to this one from; return when it is at work."""
+        begun, begin = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.dup2(begin, 0)
+                os.execve(sys.executable, [sys.executable, "-I", "-S", __file__, *self._again], {})  # noqa: S606
+            os._exit(0)
+        os.close(begin)
+        os.read(begun, 1)
+        os.close(begun)
+
+    def escape(self) -> None:
+        """Leave such a process behind and kill the supervisor."""
+        self.leave_behind()
+        os.kill(self.guard, signal.SIGKILL)
+
+
+def _be_left_behind(log: str, engine: str, job: str) -> None:
+    labour = Labour(log, engine, json.loads(job))
+    labour.say("alive")
+    os.write(0, b".")
+    labour.live(600, "")
+
 
 def _raise_family(labour: Labour) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -52,9 +83,10 @@ def _raise_family(labour: Labour) -> None:
         os._exit(0)
 
 
-def _grandparent() -> int:
-    with open(f"/proc/{os.getppid()}/stat", encoding="utf-8") as stat:  # noqa: PTH123  (as above)
-        return int(stat.read().rpartition(")")[2].split()[1])
+def _above(guard: int, whom: str) -> list[int]:
+    with open(f"/proc/{guard}/stat", encoding="utf-8") as stat:  # noqa: PTH123  (as above)
+        holder = int(stat.read().rpartition(")")[2].split()[1])
+    return {"guard": [guard], "holder": [holder], "both": [holder, guard]}[whom]
 
 
 def main(log: str, engine: str) -> None:
@@ -62,13 +94,17 @@ def main(log: str, engine: str) -> None:
     job = json.load(sys.stdin)
     payload = job["payload"]
     labour = Labour(log, engine, job)
+    signal.signal(signal.SIGUSR1, lambda *_: labour.escape())
     labour.say("start")
     if "needs" in payload and not os.path.exists(payload["needs"]):  # noqa: PTH110  (as above)
         os.kill(os.getpid(), signal.SIGKILL)
     if payload.get("family"):
         _raise_family(labour)
-    if "kill" in payload:
-        os.kill(_grandparent() if payload["kill"] == "holder" else os.getppid(), signal.SIGKILL)
+    if payload.get("escapes"):
+        labour.leave_behind()
+    for word, signum in (("stop", signal.SIGSTOP), ("kill", signal.SIGKILL)):
+        for pid in _above(labour.guard, payload[word]) if word in payload else ():
+            os.kill(pid, signum)
     labour.live(payload.get("seconds", 0), payload.get("gate", ""))
     if job["attempt"] <= payload.get("fails", 0):
         sys.exit(1)
@@ -78,4 +114,7 @@ def main(log: str, engine: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    if len(sys.argv) > 3:
+        _be_left_behind(*sys.argv[1:])
+    else:
+        main(sys.argv[1], sys.argv[2])

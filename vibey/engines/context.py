@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import Failure, Outcome
+from vibey.engines import orphans
 from vibey.engines.contract import Job, RunStopped, StopReason
 from vibey.engines.marks import Marks
 from vibey.engines.output import OutputLog
@@ -127,10 +128,13 @@ class RunContext:
         return next((reason for reason in StopReason if reason in reasons), None)
 
     def close(self) -> None:
-        """Kill what still lives, stop watching, close the log."""
+        """Kill what still lives, what has lost its supervisor included, stop watching, close the log."""
         reason = self.ended_for()
         self._watch.end()
+        killed = orphans.end_orphans()
         if self._output is not None:
+            if killed:
+                self._output.note(f"processes that had left the run were killed: {killed}")
             if reason is not None:
                 self._output.note(f"the run was ended: {reason.value}")
             self._output.close()

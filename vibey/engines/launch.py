@@ -18,6 +18,7 @@ else:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_CHILD_SUBREAPER = 37
 # What a parent ignores stays ignored across exec, and Python ignores some of these.
 DEFAULTED = (
     signal.SIGHUP,
@@ -123,6 +124,15 @@ class Kernel:
     def adopt_orphans(self) -> bool:
         """Become the parent of every orphan below us; False where the kernel cannot."""
         return self._prctl is not None and self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+    def adopts_orphans(self) -> bool:
+        """Whether this process has become that."""
+        if self._prctl is None:
+            return False
+        import ctypes
+
+        answer = ctypes.c_int(0)
+        return self._prctl(PR_GET_CHILD_SUBREAPER, ctypes.addressof(answer), 0, 0, 0) == 0 and answer.value == 1
 
     def die_with_parent(self) -> None:
         """Have the kernel kill this process when its parent dies."""

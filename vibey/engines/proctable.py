@@ -24,14 +24,17 @@ class Process:
     `ticks` is the processor time it has used, with that of children it has waited for, in clock ticks.
     """
 
-    __slots__ = ("group", "parent", "pid", "started", "state", "ticks")
+    __slots__ = ("group", "parent", "pid", "session", "started", "state", "ticks")
 
-    def __init__(self, pid: int, state: str, parent: int, group: int, started: int, ticks: int = 0) -> None:
+    def __init__(
+        self, pid: int, state: str, parent: int, group: int, started: int, *, session: int = 0, ticks: int = 0
+    ) -> None:
         self.pid = pid
         self.state = state
         self.parent = parent
         self.group = group
         self.started = started
+        self.session = session
         self.ticks = ticks
 
     @property
@@ -52,7 +55,8 @@ def read(pid: int) -> Process | None:
     if len(fields) < 20:
         return None
     ticks = sum(map(int, fields[11:15]))
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19]), ticks)
+    parent, group, session = map(int, fields[1:4])
+    return Process(pid, fields[0].decode(), parent, group, int(fields[19]), session=session, ticks=ticks)
 
 
 def table() -> dict[int, Process]:
@@ -63,6 +67,20 @@ def table() -> dict[int, Process]:
         return {}
     rows = (read(int(name)) for name in names if name.isdigit())
     return {row.pid: row for row in rows if row is not None}
+
+
+def children(pid: int) -> list[Process]:
+    """The children of one process, as the kernel lists them by its threads; of a kernel that does not, by the table."""
+    try:
+        tasks = os.listdir(f"{PROC}/{pid}/task")  # noqa: PTH208
+        words: list[bytes] = []
+        for task in tasks:
+            with open(f"{PROC}/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123  (as above)
+                words += file.read().split()
+    except OSError:
+        return [row for row in table().values() if row.parent == pid]
+    rows = (read(int(word)) for word in words)
+    return [row for row in rows if row is not None and row.parent == pid]
 
 
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> list[Process]:

@@ -212,11 +212,11 @@ class Publisher:
             return 0
         return len(grants)
 
-    def canary(self, queue: Queue, worker: str) -> bool:
-        """Send a worker its own canary; False when the broker did not take it."""
+    def canary(self, queue: Queue, worker: str, mark: str) -> bool:
+        """Send a worker its own canary, which carries its mark; False when the broker did not take it."""
         options: dict[str, Any] = {"queue": queue, "expires": 60}
         try:
-            self._app.send_task(CANARY_TASK, args=[worker], **options)
+            self._app.send_task(CANARY_TASK, args=[worker, mark], **options)
         except Exception as error:  # noqa: BLE001  whatever the broker's trouble, the tick sends again
             log.warning("could not send the canary of %s: %s", worker, _reason(error))
             return False

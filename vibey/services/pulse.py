@@ -5,7 +5,14 @@ Being alive is not enough: a worker that reconnected to its broker may consume n
 worker has a queue of its own, sends itself a canary through it, and a child of its pool writes down when
 the canary sang. A worker whose pool has a free child and whose canary has been silent for too long, though
 broker and database answer, ends itself; whoever supervises it starts another. A worker whose children are
-all at work cannot sing and is not asked to: its runs renew their leases.
+all at work cannot sing and is not asked to: that each of them is at work on a run that is live is made sure of at every
+beat (`vibey.worker.holders`).
+
+Row and queue go by the worker's name. Two live workers with one name would take each other's canaries and write each
+other's row, and a deaf one go unnoticed. So a canary carries its worker's mark, and a name is one live worker's: it is
+refused to a second one at its start where the first is on another machine, and the one that began later ends at its
+next beat where both believe that they are on the same one (containers may share the name of their host). Which of them
+began first, the row itself says: its `started_at` is the worker's identity.
 
 An engine without a live worker is full, not gone: a restarting worker never turns into paid fallback.
 """
@@ -19,14 +26,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vibey import __version__
-from vibey.domain.errors import VibeyError
+from vibey.domain.errors import Refused, VibeyError
 from vibey.store import fleet, jobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
+
+RENAME = "give each worker a name of its own with --hostname"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +61,51 @@ class Worker:
         return socket.gethostname()
 
 
-def appear(installation: Installation, worker: Worker) -> int:
-    """Say that a worker lives; returns for how many milliseconds its canary has been silent."""
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A worker's row as its last beat left it: since when it lives, and how long its canary has been silent."""
 
-    def work(connection: Connection) -> int:
-        return int(
-            fleet.SEE_WORKER.scalar(
-                connection,
-                name=worker.name,
-                host=worker.host,
-                pid=os.getpid(),
-                engines=list(worker.engines),
-                slots=None if worker.slots is None else list(worker.slots),
-                generation=worker.generation,
-                version=__version__,
-                problems=json.dumps(dict(worker.problems)),
-                concurrency=worker.concurrency,
-            )
+    started_at: datetime
+    silent_ms: int
+
+
+def require_name(installation: Installation, name: str) -> None:
+    """Raise Refused for a worker's name that a live worker on another machine has."""
+    presence_ms = installation.timing.presence_ms
+    found = installation.database.statement(
+        lambda connection: fleet.NAMESAKE.first(
+            connection, name=name, host=socket.gethostname(), presence_ms=presence_ms
         )
+    )
+    if found is not None:
+        where = f"process {found.pid} on {found.host}, seen {max(0.0, found.seen_seconds):.0f} s ago"
+        raise Refused(
+            f"a worker {name} lives already: {where}", f"{RENAME}, or wait {presence_ms / 1000:g} s if it has ended"
+        )
+
+
+def appear(installation: Installation, worker: Worker, since: datetime | None = None) -> Presence | None:
+    """Say that a worker lives, and since when by its first beat; that one, with None, takes the name from any other.
+
+    None when a worker that began earlier lives under the same name.
+    """
+
+    def work(connection: Connection) -> Presence | None:
+        row = fleet.SEE_WORKER.first(
+            connection,
+            name=worker.name,
+            host=worker.host,
+            pid=os.getpid(),
+            engines=list(worker.engines),
+            slots=None if worker.slots is None else list(worker.slots),
+            generation=worker.generation,
+            version=__version__,
+            problems=json.dumps(dict(worker.problems)),
+            concurrency=worker.concurrency,
+            since=since,
+            presence_ms=installation.timing.presence_ms,
+        )
+        return None if row is None else Presence(row.started_at, row.canary_ms)
 
     return installation.database.statement(work)
 
@@ -78,11 +115,11 @@ def sing(installation: Installation, name: str) -> None:
     installation.database.statement(lambda connection: fleet.CANARY.run(connection, name=name))
 
 
-def leave(installation: Installation, worker: Worker) -> None:
+def leave(installation: Installation, worker: Worker, since: datetime) -> None:
     """Take a worker's row away; a database that does not answer lets it expire instead."""
     try:
         installation.database.statement(
-            lambda connection: fleet.DROP_WORKER.run(connection, name=worker.name, pid=os.getpid())
+            lambda connection: fleet.DROP_WORKER.run(connection, name=worker.name, since=since)
         )
     except VibeyError:
         return

@@ -36,10 +36,11 @@ from vibey.services.settle import Held, close, hand_over, settle
 from vibey.store import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from vibey.domain.settlement import Settlement
     from vibey.services.installation import Installation
+    from vibey.store.database import Connection
 
 log = logging.getLogger("vibey.run")
 
@@ -97,6 +98,16 @@ def kill_dead_runs(installation: Installation, job_id: int | None = None) -> int
     killed = len(kill_leftovers(installation.identity, live=live, job_id=job_id))
     sweep(installation)
     return killed
+
+
+def held_by(installation: Installation, pairs: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Those of these (run, process of this machine) whose run is live and that process's, or nobody's yet."""
+
+    def work(connection: Connection) -> set[tuple[int, int]]:
+        asked = {"runs": [run for run, _ in pairs], "pids": [pid for _, pid in pairs]}
+        return {(row.run, row.pid) for row in runs.HELD.all(connection, host=socket.gethostname(), **asked)}
+
+    return installation.database.statement(work)
 
 
 def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa: ANN401  a database row

@@ -104,21 +104,28 @@ SERVED = Statement(
 )
 SEE_WORKER = Statement(
     "worker-see",
-    "a worker says that it lives, and serves nothing where it has read its file for another generation than the one in "
-    "force; returns how long ago its canary sang, in milliseconds",
-    """insert into workers as w (name, host, pid, engines, slots, concurrency, generation, version, problems)
-       select %(name)s, %(host)s, %(pid)s, case when fresh then %(engines)s::text[] else '{}' end,
-              case when fresh then %(slots)s::int[] else '{}' end, %(concurrency)s, %(generation)s, %(version)s,
-              %(problems)s::jsonb
+    "a worker says that it lives, since when it has done so, and serves nothing where it has read its file for another "
+    "generation than the one in force; returns that and how long ago its canary sang, in milliseconds; no row where a "
+    "worker that began earlier lives under the same name",
+    f"""insert into workers as w (name, host, pid, engines, slots, concurrency, generation, version, problems,
+                                  started_at)
+       select %(name)s, %(host)s, %(pid)s, case when fresh then %(engines)s::text[] else '{{}}' end,
+              case when fresh then %(slots)s::int[] else '{{}}' end, %(concurrency)s, %(generation)s, %(version)s,
+              %(problems)s::jsonb, coalesce(%(since)s::timestamptz, clock_timestamp())
        from (select %(generation)s::int is null or %(generation)s = generation as fresh from installation) i
        on conflict (name) do update set host = excluded.host, pid = excluded.pid, engines = excluded.engines,
          slots = excluded.slots, generation = excluded.generation, version = excluded.version,
          problems = excluded.problems, concurrency = excluded.concurrency, seen_at = clock_timestamp(),
-         started_at = case when w.pid = excluded.pid and w.host = excluded.host then w.started_at
-                      else clock_timestamp() end,
-         canary_at = case when w.pid = excluded.pid and w.host = excluded.host then w.canary_at
-                     else clock_timestamp() end
-       returning (extract(epoch from clock_timestamp() - canary_at) * 1000)::bigint as canary_ms""",
+         started_at = excluded.started_at,
+         canary_at = case when w.started_at = excluded.started_at then w.canary_at else excluded.started_at end
+       where %(since)s::timestamptz is null or w.started_at >= %(since)s or not ({ALIVE})
+       returning started_at, (extract(epoch from clock_timestamp() - canary_at) * 1000)::bigint as canary_ms""",  # noqa: S608
+)
+NAMESAKE = Statement(
+    "worker-namesake",
+    "the live worker of this name on another host",
+    f"""select w.host, w.pid, extract(epoch from clock_timestamp() - w.seen_at)::float as seen_seconds from workers w
+       where w.name = %(name)s and w.host <> %(host)s and {ALIVE}""",  # noqa: S608  constant
 )
 OLDER_WORKERS = Statement(
     "worker-older",
@@ -133,7 +140,7 @@ CANARY = Statement(
 DROP_WORKER = Statement(
     "worker-drop",
     "a worker leaves in good order",
-    "delete from workers where name = %(name)s and pid = %(pid)s",
+    "delete from workers where name = %(name)s and started_at = %(since)s",
 )
 FORGET_WORKERS = Statement(
     "worker-forget",

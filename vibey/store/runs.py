@@ -260,6 +260,13 @@ LIVE = Statement(
     "whether some (run, token) pairs are still unended",
     """select r.id, r.token from runs r where r.id = any(%(runs)s) and r.ended_at is null""",
 )
+HELD = Statement(
+    "run-held",
+    "which of these (run, process) pairs of one machine are live: the run is not started yet, or by that process",
+    """select r.id as run, p.pid from unnest(%(runs)s::bigint[], %(pids)s::int[]) as p (run, pid)
+       join runs r on r.id = p.run and r.id = any(%(runs)s)
+       where r.ended_at is null and (r.state = 'granted' or (r.host = %(host)s and r.pid = p.pid))""",
+)
 KEEP_WARM = Statement(
     "session-keep",
     "a run of a session ended well: what is remembered of it holds on from now",

@@ -14,16 +14,17 @@ it starts more processes, unless it was given a `--concurrency`; slots raised la
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from celery import signals
 from celery.utils.nodenames import worker_direct
-from celery.worker import state
 from kombu import Queue
 from typing_extensions import override
 
@@ -38,9 +39,11 @@ from vibey.services.pulse import Worker
 from vibey.services.run import kill_dead_runs
 from vibey.services.wording import restart
 from vibey.worker.application import app, follower, installation, settings
+from vibey.worker.holders import Holders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from vibey.services.following import Follower
     from vibey.services.installation import Installation
@@ -53,13 +56,21 @@ CLEAN_SECONDS = 600.0
 _chosen: dict[str, Any] = {"only": [], "without": [], "given": False}
 
 
+@functools.cache
+def mark() -> str:
+    """What tells this worker's canaries from those of another one of its name; the pool's processes inherit it."""
+    return uuid4().hex
+
+
 @signals.celeryd_init.connect
 def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> None:  # noqa: ANN401  Celery's own
     """Refuse a wrong schema or fewer processes than slots; choose the number when none was given."""
     _bring_along(options)
+    mark()
     try:
         installation().require_schema()
         installation().require_suitable_database()
+        pulse.require_name(installation(), sender)
         follower().catch_up()
         queues = _queues(options)
         spare = _spare(queues)
@@ -95,7 +106,8 @@ def spend(instance: Any, **_: object) -> None:  # noqa: ANN401  Celery's worker
 def appear(sender: Any, **_: object) -> None:  # noqa: ANN401  Celery's consumer
     """Begin to say that this worker lives."""
     spare = _spare(list(sender.app.amqp.queues.consume_from))
-    thread = Pulse(follower(), Consuming(sender, spare, may_grow=not _chosen["given"]))
+    consuming = Consuming(sender, spare, may_grow=not _chosen["given"])
+    thread = Pulse(follower(), consuming, Holders(sender.pool))
     sender.app.vibey_pulse = thread
     thread.start()
 
@@ -214,14 +226,17 @@ class Consuming:
 class Pulse(threading.Thread):
     """The thread that keeps a worker's row fresh, sends its canary, and ends a worker that consumes nothing."""
 
-    def __init__(self, following: Follower, consuming: Consuming) -> None:
+    def __init__(self, following: Follower, consuming: Consuming, holders: Holders) -> None:
         """Make the thread; `start` sets it going."""
         super().__init__(name="vibey-pulse", daemon=True)
         self._following = following
         self._consuming = consuming
+        self._holders = holders
         self._worker = Worker(consuming.name, (), consuming.concurrency)
         self._ending = threading.Event()
+        self._beating = threading.Lock()
         self._last_beat = time.monotonic()
+        self._since: datetime | None = None
         self._unheard = 0
         self._teller: threading.Thread | None = None
         self._starter: threading.Thread | None = None
@@ -236,7 +251,13 @@ class Pulse(threading.Thread):
 
     @override
     def run(self) -> None:
-        """Beat until told to stop, and follow what is in force."""
+        """Beat until told to stop, and follow what is in force; then look after the pool until it has ended."""
+        self._live()
+        idle = threading.Event()
+        while not idle.wait(self._interval):
+            self._end_idle()
+
+    def _live(self) -> None:
         try:
             self._begin()
         except Exception:
@@ -247,6 +268,7 @@ class Pulse(threading.Thread):
                 followed = self._follow()
                 if followed or time.monotonic() - self._last_beat >= self._interval:
                     self._beat()
+                    self._end_idle()
                     self._tell_endings()
                 if followed:
                     pulse.wake_pools(self._installation)
@@ -266,8 +288,10 @@ class Pulse(threading.Thread):
         """Leave in good order."""
         self._ending.set()
         # A beat under way would write the row again after it was taken away.
-        self.join(LEAVE_SECONDS)
-        pulse.leave(self._installation, self._worker)
+        if self._beating.acquire(timeout=LEAVE_SECONDS):
+            self._beating.release()
+        if self._since is not None:
+            pulse.leave(self._installation, self._worker, self._since)
 
     def _begin(self) -> None:
         self._serve()
@@ -357,16 +381,34 @@ class Pulse(threading.Thread):
         except VibeyError as error:
             log.warning("could not examine the engines: %s", error)
 
+    def _end_idle(self) -> None:
+        try:
+            self._holders.end_idle(self._installation, self._interval)
+        except VibeyError as error:
+            log.warning("could not look for processes of the pool that do nothing: %s", error)
+        except Exception:
+            log.exception("could not look for processes of the pool that do nothing")
+
     def _beat(self) -> None:
+        with self._beating:
+            if not self._ending.is_set():
+                self._renew()
+
+    def _renew(self) -> None:
         since, self._last_beat = self._last_beat, time.monotonic()
         try:
-            silent_ms = pulse.appear(self._installation, self._worker)
+            presence = pulse.appear(self._installation, self._worker, self._since)
         except VibeyError as error:
             log.warning("could not renew this worker's row: %s", error)
             self._unheard = 0
             self._start_servers()
             return
-        sang = silent_ms < (self._last_beat - since) * 1000
+        if presence is None:
+            log.critical("a worker %s that began earlier lives: ending this one; %s", self._worker.name, pulse.RENAME)
+            self._end()
+            return
+        self._since = presence.started_at
+        sang = presence.silent_ms < (self._last_beat - since) * 1000
         if not self._asked() or sang:
             self._unheard = 0
             return
@@ -374,14 +416,18 @@ class Pulse(threading.Thread):
         self._unheard += 1
         if self._unheard * self._interval * 1000 > self._installation.timing.canary_ms:
             log.critical("this worker has consumed none of its last %d canaries: ending it", self._unheard)
-            os.kill(os.getpid(), signal.SIGTERM)
-            self._ending.set()
+            self._end()
+
+    def _end(self) -> None:
+        """End this worker in good order."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._ending.set()
 
     def _asked(self) -> bool:
         """Send a canary; False when no child is free to sing, or the broker did not take it."""
-        if len(state.active_requests) >= self._worker.concurrency:
+        if self._holders.busy >= self._worker.concurrency:
             return False
-        if self._installation.publisher.canary(worker_direct(self._worker.name), self._worker.name):
+        if self._installation.publisher.canary(worker_direct(self._worker.name), self._worker.name, mark()):
             return True
         self._start_servers()
         return False
