@@ -264,8 +264,10 @@ class Fleet:
 
     def _nothing_left(self) -> bool:
         left = trees.living(self.installation.identity, without_supervisor=False)
-        for pid in trees.living(self.installation.identity):
-            os.kill(pid, signal.SIGKILL)
+        left += trees.unmarked(self.labour_log)
+        for pid in {*trees.living(self.installation.identity), *trees.unmarked(self.labour_log)}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         return not left
 
 

@@ -34,6 +34,17 @@ def of_group(group: int, log: Path) -> list[int]:
     return [pid for pid in found if not ended(pid)]
 
 
+def unmarked(log: Path) -> list[int]:
+    """Numbers of the processes of jobs that write to this log, carry no mark at all and can still do something."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0") if folder.name.isdigit() else []
+            if os.fsencode(log) in words and b"VIBEY_RUN=" not in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return [pid for pid in found if not ended(pid)]
+
+
 def _marked(mark: str) -> list[int]:
     """Numbers of the processes that carry a mark and can still do something."""
     found = []

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.chaos.plan import Plan
+from tests.support.chaos.plan import KINDS, Plan
 from tests.support.chaos.run import Chaos, Report
 
 
@@ -25,7 +25,7 @@ def main() -> int:
         # Also one started in the background can be ended in good order.
         signal.signal(signum, signal.default_int_handler)
     arguments = _arguments()
-    plan = Plan.of(arguments.seed, arguments.jobs, arguments.faults)
+    plan = Plan.of(arguments.seed, arguments.jobs, arguments.faults, arguments.only or tuple(KINDS))
     _say(str(plan))
     if arguments.plan:
         return 0
@@ -56,6 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=int(os.environ.get("VIBEY_CHAOS_JOBS") or "5000"))
     parser.add_argument("--faults", type=int, default=int(os.environ.get("VIBEY_CHAOS_FAULTS") or "520"))
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("VIBEY_CHAOS_SECONDS") or "720"))
+    parser.add_argument("--only", action="append", choices=tuple(KINDS), help="strike with this kind alone; repeatable")
     parser.add_argument("--plan", action="store_true", help="print the plan and do nothing")
     return parser.parse_args()
 

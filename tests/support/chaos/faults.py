@@ -31,6 +31,7 @@ T = TypeVar("T")
 MOVED_SECONDS = 5.0
 SEEK_SECONDS = 5.0
 LETTERS_KEPT = 50
+CONNECTIONS = "connections"
 
 
 class Faults:
@@ -55,8 +56,10 @@ class Faults:
             "kill beat": lambda strike: self._kill_member("beat", strike),
             "kill an engine's process": self._kill_program,
             "kill a supervisor": self._kill_supervisor,
+            "let a job escape": self._let_escape,
             "stop a control worker": lambda strike: self._stop("control", strike),
             "stop a build worker past its leases": lambda strike: self._stop("build", strike),
+            "stop a holder for good": self._stop_holder,
             "wipe Redis": self._wipe,
             "restart Redis": lambda strike: self._restart(REDIS, strike),
             "stall Redis": lambda strike: self._freeze(REDIS, strike),
@@ -65,6 +68,7 @@ class Faults:
             "cut every connection": self._cut_all,
             "cut some connections": self._cut_some,
             "stall some connections": self._stall_some,
+            "exhaust connections": self._exhaust,
             "fill the disk": self._fill_disk,
             "move a clock": self._move_clock,
             "deliver messages again": self._deliver_again,
@@ -138,18 +142,45 @@ class Faults:
 
     def _kill_supervisor(self, strike: Strike) -> str | None:
         """Of a holder that can do its part: one that is stopped as well leaves the tree to the next worker."""
-        identity = self._fleet.installation.identity
-        calm = {pid for pid in self._crew.pools("build") if not stopped(pid)}
-        holders = "select pid from runs where state = 'running'"
-
-        def found() -> list[int]:
-            live = {int(str(pid)) for (pid,) in query(self._servers.direct.database_url, holders)} & calm
-            return [pid for pid in trees.supervisors(identity) if trees.parent(pid) in live]
-
-        pid = self._found(found, strike)
+        pid = self._found(self._guarded_supervisors, strike)
         if pid is None:
             return None
         send(pid)
+        return f"process {pid}"
+
+    def _guarded_supervisors(self) -> list[int]:
+        """Supervisors of live runs whose holders are not stopped."""
+        calm = {pid for pid in self._crew.pools("build") if not stopped(pid)}
+        live = {int(str(pid)) for (pid,) in self._query("select pid from runs where state = 'running'")} & calm
+        return [pid for pid in trees.supervisors(self._fleet.installation.identity) if trees.parent(pid) in live]
+
+    def _let_escape(self, strike: Strike) -> str | None:
+        """Have a job leave a process without marks behind and kill its supervisor; then wait for the end of both.
+
+        Were its holder struck before it has killed that process, nobody would: so much is promised to no one.
+        """
+
+        def found() -> list[tuple[int, int]]:
+            guards = set(self._guarded_supervisors())
+            programs = trees.living(self._fleet.installation.identity)
+            return sorted((pid, guard) for pid in programs if (guard := trees.parent(pid)) in guards)
+
+        pair = self._found(found, strike)
+        if pair is None:
+            return None
+        program, guard = pair
+        send(program, signal.SIGUSR1)
+        log = self._fleet.labour_log
+        with suppress(AssertionError):
+            until(lambda: trees.ended(program), seconds=SEEK_SECONDS, what="the program's end")
+            until(lambda: not trees.unmarked(log), seconds=SEEK_SECONDS, what="the end of what escaped")
+        return f"process {program} of supervisor {guard}"
+
+    def _stop_holder(self, strike: Strike) -> str | None:
+        pid = self._found(lambda: [pid for pid in self._crew.pools("build") if not stopped(pid)], strike)
+        if pid is None:
+            return None
+        send(pid, signal.SIGSTOP)
         return f"process {pid}"
 
     def _stop(self, kind: str, strike: Strike) -> str | None:
@@ -169,6 +200,7 @@ class Faults:
 
     def _restart(self, number: int, strike: Strike) -> str:
         self._undo_now(_name(number))
+        self._undo_now(CONNECTIONS)
         self._servers.end(number)
         threading.Event().wait(strike.seconds)
         self._servers.start()
@@ -186,8 +218,7 @@ class Faults:
         for kind in ("normal", "pubsub"):
             client.client_kill_filter(_type=kind, skipme=True)
         client.close()
-        query(
-            self._servers.direct.database_url,
+        self._query(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where backend_type = 'client backend' and pid <> pg_backend_pid()",
         )
@@ -203,6 +234,16 @@ class Faults:
         pipes = proxy.stall(strike.target)
         self._lasting(self._unique("stall"), strike.seconds, lambda: proxy.resume(pipes))
         return f"{len(pipes) // 2} to {_name(number)}"
+
+    def _exhaust(self, strike: Strike) -> str:
+        self._undo_now(CONNECTIONS)
+        self._lasting(CONNECTIONS, strike.seconds, self._servers.exhaust())
+        return "Postgres"
+
+    def _query(self, statement: str) -> list[tuple[object, ...]]:
+        """Rows; whoever took all connections gives them back first."""
+        self._undo_now(CONNECTIONS)
+        return query(self._servers.direct.database_url, statement)
 
     def _fill_disk(self, strike: Strike) -> str | None:
         self._undo_now("disk")
@@ -224,7 +265,7 @@ class Faults:
         """Messages of runs live and long over, and letters as they once lay in Redis."""
         self._undo_now("Redis")
         recent = "select id, token, engine, job_id, attempt from runs order by id desc limit 40"
-        rows = self._found(lambda: [query(self._servers.direct.database_url, recent)], strike) or []
+        rows = self._found(lambda: [self._query(recent)], strike) or []
         builds = [Build(run, token, engine, job, "", attempt) for run, token, engine, job, attempt in rows]  # type: ignore[arg-type]
         self._fleet.installation.publisher.builds(builds[:8] + builds[30:])
         client = self._servers.redis()

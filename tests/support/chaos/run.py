@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 
 from tests.support import checker
-from tests.support.chaos.crew import Crew
+from tests.support.chaos.crew import Crew, stopped
 from tests.support.chaos.faults import Faults
 from tests.support.chaos.plan import LEASE_SECONDS
 from tests.support.chaos.servers import Servers
@@ -65,6 +65,8 @@ CALM_PART = 0.04
 # A lease, the time until leases are judged again, and the time in which a silent worker's row goes.
 RECOVERY_SECONDS = 3 * LEASE_SECONDS
 DRAIN_SECONDS = 300.0
+# A worker kills a process of its pool that has been stopped for fifteen seconds; three times that on a slow machine.
+STOPPED_SECONDS = 45.0
 TOLD_SECONDS = 10.0
 TABLES = ("jobs", "runs", "ledger", "passes", "decisions", "credits", "engines", "accounts", "installation", "workers")
 SEEN = "select count(*) from workers where seen_at > clock_timestamp() - interval '5 seconds'"
@@ -232,6 +234,9 @@ class Chaos:
         self.crew.complete()
         until(lambda: self._value(SEEN) >= 4, seconds=60, what="four workers at work")
         with suppress(AssertionError):
+            until(lambda: not self._stopped(), seconds=STOPPED_SECONDS, what="the end of stopped processes")
+        self.report.violations += [f"slots: process {pid} of a pool is still stopped" for pid in self._stopped()]
+        with suppress(AssertionError):
             until(lambda: self._open_jobs() <= 0, seconds=self._patience / 2, what="the faults' jobs to end")
         calm_ns = time.time_ns()
         self._enqueue_all(self._plan.jobs[self._calm_from :])
@@ -246,7 +251,7 @@ class Chaos:
         report.states = self._states()
         report.runs = dict(query(url, "select state, count(*)::int from runs group by state"))  # type: ignore[arg-type]
         facts = checker.Facts(url, self.fleet.labour_log, LEASE_SECONDS, calm_ns, at_rest=True)
-        report.violations = checker.judged(facts)
+        report.violations += checker.judged(facts)
         # Each of the plan's jobs can end, and has had minutes for it.
         report.violations += [f"I3: a job was left: {row}" for row in self._left()]
         if report.jobs != len(self._plan.jobs):
@@ -259,6 +264,10 @@ class Chaos:
         """What there is to know of the jobs that have not ended."""
         url = self.servers.direct.database_url
         return [row for (row,) in query(url, LEFT)]
+
+    def _stopped(self) -> list[int]:
+        """Processes of the build workers' pools that are stopped."""
+        return [pid for pid in self.crew.pools("build") if stopped(pid)]
 
     def _keep_tables(self) -> None:
         """Copy the tables into the run's folder, where they outlive the server."""

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import psutil
+import psycopg2
 import redis
 
 from tests.support.chaos.proxy import Proxy
+from tests.support.databases import plain
 from tests.support.wait import until
 from vibey import embedded
 from vibey.store import migrate
@@ -22,6 +25,8 @@ from vibey.store import migrate
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from psycopg2 import extensions
 
 POSTGRES, REDIS = 0, 1
 
@@ -69,6 +74,28 @@ class Servers:
                     process.resume()
 
         return thaw
+
+    def exhaust(self) -> Callable[[], None]:
+        """Take every free connection to Postgres, and those that become free; the answer gives them back."""
+        taken: list[extensions.connection] = []
+        ended = threading.Event()
+
+        def take() -> None:
+            while not ended.is_set():
+                try:
+                    taken.append(psycopg2.connect(plain(self.direct.database_url), connect_timeout=2))
+                except psycopg2.Error:
+                    ended.wait(0.02)
+
+        def give_back() -> None:
+            ended.set()
+            thread.join()
+            for connection in taken:
+                connection.close()
+
+        thread = threading.Thread(target=take, name="chaos-greedy", daemon=True)
+        thread.start()
+        return give_back
 
     def close(self) -> None:
         """Stop them and remove their files."""
