@@ -117,13 +117,17 @@ def test_a_supervisor_is_killed(open_fleet: Callable[..., Fleet], sound: Callabl
     sound(fleet)
 
 
+@pytest.mark.parametrize("killed", ["guard", "both"])
 def test_nothing_of_a_job_that_kills_its_supervisor_outlives_its_run(
-    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
+    open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None], killed: str
 ) -> None:
-    """What it left behind without a mark is dead before the run has ended, and no second run is beside it."""
+    """What it left behind without a mark is dead before the run has ended, and no second run is beside it.
+
+    It is killed by the holder, or by the worker's main process where the job has killed the holder, too.
+    """
     fleet = open_fleet(engine={"near": {}}, engines={"slots": {"near": 2}})
     fleet.muster()
-    (job,) = fleet.enqueue(payload={"escapes": True, "kill": "guard", "seconds": 30}, max_attempts=2)
+    (job,) = fleet.enqueue(payload={"escapes": True, "kill": killed, "seconds": 30}, max_attempts=2)
     assert fleet.until_ended() == {"failed": 1}
     works_of_job = [work for work in works(fleet.labour_log) if work.job == job]
     assert len(works_of_job) == 2

@@ -12,7 +12,7 @@ line is then as late as it can be known to have lived. The job's payload says wh
 - `family`: start a child in a session of its own that ignores TERM, and ignore TERM too;
 - `escapes`: leave a process behind in a session of its own, without any variable and so without the run's marks;
 - `kill`: `holder` kills the worker's process that holds the run, `guard` the supervisor between them, `both` both;
-- `stop`: stop one or both of them in the same way, for good.
+- `stop`: stop one of them for good.
 
 A program that is sent SIGUSR1 leaves such a process behind and kills its supervisor.
 """
@@ -83,10 +83,14 @@ def _raise_family(labour: Labour) -> None:
         os._exit(0)
 
 
-def _above(guard: int, whom: str) -> list[int]:
+def _strike(guard: int, signum: int, whom: str) -> None:
     with open(f"/proc/{guard}/stat", encoding="utf-8") as stat:  # noqa: PTH123  (as above)
         holder = int(stat.read().rpartition(")")[2].split()[1])
-    return {"guard": [guard], "holder": [holder], "both": [holder, guard]}[whom]
+    if whom == "both":
+        # Or it would kill everything as soon as the holder is dead; and we die with it.
+        os.kill(guard, signal.SIGSTOP)
+    for pid in {"guard": [guard], "holder": [holder], "both": [holder, guard]}[whom]:
+        os.kill(pid, signum)
 
 
 def main(log: str, engine: str) -> None:
@@ -103,8 +107,8 @@ def main(log: str, engine: str) -> None:
     if payload.get("escapes"):
         labour.leave_behind()
     for word, signum in (("stop", signal.SIGSTOP), ("kill", signal.SIGKILL)):
-        for pid in _above(labour.guard, payload[word]) if word in payload else ():
-            os.kill(pid, signum)
+        if word in payload:
+            _strike(labour.guard, signum, payload[word])
     labour.live(payload.get("seconds", 0), payload.get("gate", ""))
     if job["attempt"] <= payload.get("fails", 0):
         sys.exit(1)

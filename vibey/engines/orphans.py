@@ -2,7 +2,8 @@
 
 A supervisor is the parent of every orphan of its tree. A job can kill it, for it runs as the same user; the orphans
 then become children of the next ancestor that adopts them, and they need not carry any mark by which they could be
-found. So the process that holds a run adopts them as well, and kills them before the run's end is recorded.
+found. So the process that holds a run adopts them as well, and kills them before the run's end is recorded; and so does
+the worker's main process, which gets them where the holder was killed, too.
 
 What is such an orphan is told by its session: every process of a run is in a session other than the holder's, and no
 process can join a session that it was not born in. The holder's own helpers, such as git, stay in the holder's.
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.001
-# One look may miss a process that was born while it was taken, and whose parent has ended since.
-_LOOKS = 3
 
 
 def adopt() -> bool:
@@ -33,25 +32,26 @@ def adopt() -> bool:
     return Kernel().adopt_orphans()
 
 
-def end_orphans() -> int:
+def end_orphans(looks: int = 3) -> int:
     """Kill and collect this process's orphans and whatever is below them; returns how many processes were killed.
 
     To be called when no supervisor of this process lives. Where this process adopts no orphans it does nothing. Ends
-    after five seconds at most; what cannot be killed, such as another user's process, is left.
+    when so many looks in a row have found none, for one may miss a process that was born meanwhile and whose parent
+    ended; or after five seconds. What cannot be killed, such as another user's process, is left.
     """
     if not _has_children() or not Kernel().adopts_orphans():
         return 0
     killed: set[tuple[int, int]] = set()
-    looks, deadline = 0, time.monotonic() + _PATIENCE_SECONDS
-    while looks < _LOOKS and time.monotonic() < deadline and _has_children():
+    left, deadline = looks, time.monotonic() + _PATIENCE_SECONDS
+    while left and time.monotonic() < deadline and _has_children():
         found = orphans()
         # What is below them is ours in turn, once they are dead: parents first, so that none of them starts another.
         hit = {(row.pid, row.started) for row in found if row.alive and proctable.send(row, signal.SIGKILL)}
         killed |= hit
         collect(row for row in found if not row.alive)
-        looks = 0 if hit else looks + 1
+        left = looks if hit else left - 1
         # A process that only starts the next one is caught by no look that waits.
-        if not hit:
+        if left and not hit:
             time.sleep(_PAUSE_SECONDS)
     return len(killed)
 

@@ -30,6 +30,7 @@ from typing_extensions import override
 
 from vibey import tracing
 from vibey.domain.errors import NothingApplied, VibeyError
+from vibey.engines import orphans
 from vibey.publisher import BUILD_TASK, CONTROL_QUEUE, ENGINE_PREFIX, ENQUEUE_QUEUE, MARGIN_SECONDS, engine_queue
 from vibey.services import endings, fleet, pulse
 from vibey.services.installation import start_ended_servers
@@ -240,6 +241,7 @@ class Pulse(threading.Thread):
         self._unheard = 0
         self._teller: threading.Thread | None = None
         self._starter: threading.Thread | None = None
+        self._examiner: threading.Thread | None = None
 
     @property
     def _installation(self) -> Installation:
@@ -252,9 +254,11 @@ class Pulse(threading.Thread):
     @override
     def run(self) -> None:
         """Beat until told to stop, and follow what is in force; then look after the pool until it has ended."""
+        orphans.adopt()
         self._live()
         idle = threading.Event()
         while not idle.wait(self._interval):
+            self._end_orphans()
             self._end_idle()
 
     def _live(self) -> None:
@@ -264,6 +268,7 @@ class Pulse(threading.Thread):
             log.exception("could not begin as usual; beats are due all the same")
         cleaned = time.monotonic()
         while not self._ending.wait(self._installation.timing.tick_ms / 1000):
+            self._end_orphans()
             try:
                 followed = self._follow()
                 if followed or time.monotonic() - self._last_beat >= self._interval:
@@ -314,7 +319,8 @@ class Pulse(threading.Thread):
         log.info("generation %s: serving %s", self._worker.generation, ", ".join(self._worker.engines) or "no engine")
         fresh = [name for name in self._worker.engines if name not in before]
         if fresh:
-            threading.Thread(target=self._examine, args=(fresh,), name="vibey-examine", daemon=True).start()
+            self._examiner = threading.Thread(target=self._examine, args=(fresh,), name="vibey-examine", daemon=True)
+            self._examiner.start()
         return True
 
     def _serve(self) -> None:
@@ -380,6 +386,19 @@ class Pulse(threading.Thread):
                     log.warning("engine %s: %s; %s", name, health.detail, health.fix)
         except VibeyError as error:
             log.warning("could not examine the engines: %s", error)
+
+    def _end_orphans(self) -> None:
+        """Kill what has lost both its supervisor and its holder, and so has become a child of this process.
+
+        Programs that look at an engine, and embedded servers, are in sessions of their own as well. The former last
+        some seconds; a worker that once had to start the latter leaves orphans alone from then on.
+        """
+        if self._starter is None and not (self._examiner and self._examiner.is_alive()):
+            try:
+                if killed := orphans.end_orphans(looks=1):
+                    log.error("killed %d processes of jobs that had killed their supervisor and its holder", killed)
+            except OSError:
+                log.exception("could not look for orphans")
 
     def _end_idle(self) -> None:
         try:
