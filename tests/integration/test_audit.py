@@ -47,7 +47,7 @@ BREACHES = [
     ("I1", ("update passes set world = jsonb_set(world, '{engines,0,slots}', '0')",), "which had 0 slots"),
     (
         "I2",
-        ("update runs set ended_at = clock_timestamp() where id = (select min(id) from runs where state = 'failed')",),
+        ("update runs set state = 'running', ended_at = null where id = 1",),
         "was granted while its run",
     ),
     (
@@ -61,7 +61,7 @@ BREACHES = [
             "delete from group_states",
             "update jobs set due_at = now() - interval '1 hour', reason = '' where state = 'queued'",
             "update runs set granted_at = granted_at - interval '1 hour', ended_at = ended_at - interval '1 hour'",
-            "update installation set last_tick_at = now()",
+            "update installation set last_tick_at = now(), steady_since = now() - interval '1 hour'",
         ),
         "wait without a reason",
     ),
@@ -219,7 +219,7 @@ def _work(bench: Bench) -> None:
         route(bench.installation, "main")
     control.cancel(bench.installation, jobs[-1])
     control.retry(bench.installation, jobs[-1])
-    late = "update runs set lease_expires_at = now() - interval '1 h' where why = 'overflow' and state = 'granted'"
+    late = "update runs set lease_clock_ms = -1000000 where why = 'overflow' and state = 'granted'"
     query(bench.url, late)
     reap(bench.installation)
     tick(bench.installation)

@@ -271,7 +271,6 @@ def test_a_probe_that_says_nothing_of_its_account_makes_way_for_another(
         assert _start(bench.installation, run, token) is not None
         assert route(bench.installation, "main") == 0
         bench.let_time_pass(60)
-        bench.judge_leases()
         assert reap(bench.installation) == (1, 0)
     assert _account(bench, "open_reason", "probes", "failures_in_a_row") == before
     assert [route(bench.installation, "main") for _ in range(2)] == [1, 0]

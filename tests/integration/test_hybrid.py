@@ -147,7 +147,6 @@ def test_a_lost_paid_run_keeps_its_unit_and_says_so(open_bench: Callable[..., Be
     route(bench.installation, "main")
     held = _start_on(bench, "p")
     bench.let_time_pass(60)
-    bench.judge_leases()
     reap(bench.installation)
     assert _events(bench, "EngineOverflowReleased") == []
     failed = _events(bench, "JobFailed")

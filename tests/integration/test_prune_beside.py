@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 
 from tests.support.ageing import forgetting, grow_old, sound, work
-from tests.support.databases import plain, query
+from tests.support.databases import plain
 from vibey.domain.errors import Removed
 from vibey.domain.outcome import Failure, FailureClass
 from vibey.services import control, prune
@@ -39,7 +39,6 @@ def test_pruning_beside_work_and_audits(bench: Bench) -> None:
     bench.enqueue(80)
     work(bench, 7, leave=10)
     grow_old(bench)
-    query(bench.url, "update runs set lease_expires_at = now() + interval '1 hour' where ended_at is null")
     bench.enqueue(60)
     aged = bench.value("select count(*) from jobs where ended_at is not null")
     prune.PAGE_JOBS, pages = 7, prune.PAGE_JOBS

@@ -10,7 +10,6 @@ import psycopg2
 import redis
 
 from tests.support.databases import plain, query
-from tests.support.wait import until
 from vibey.coordination.keys import Keys
 from vibey.publisher import CONTROL_QUEUE, engine_queue
 from vibey.services import pulse
@@ -115,27 +114,17 @@ class Bench:
         client.close()
 
     def let_time_pass(self, seconds: float) -> None:
-        """Make every stored instant of runs, jobs and accounts that much older, which is the same as waiting."""
+        """Make every stored instant of runs, jobs and accounts that much older, which is the same as waiting.
+
+        As if ticks had come all the while, so that leases, too, are so much older.
+        """
         age = f"interval '{seconds} seconds'"
         query(self.url, f"update runs set lease_expires_at = lease_expires_at - {age}, sent_at = sent_at - {age}")
+        query(self.url, f"update installation set lease_clock_ms = lease_clock_ms + {round(seconds * 1000)}")
         query(self.url, f"update jobs set not_before = not_before - {age}, deadline_at = deadline_at - {age}")
         query(self.url, f"update accounts set probe_at = probe_at - {age}, failure_at = failure_at - {age}")
         query(self.url, f"update accounts set resets_at = resets_at - {age}")
         query(self.url, f"update engines set busy_until = busy_until - {age}")
-
-    def judge_leases(self) -> None:
-        """Stand where no outage and no start of the database is recent enough to protect leases.
-
-        The start cannot be moved, so a database server younger than a lease is waited for.
-        """
-        lease = self.installation.timing.lease_ms
-        old = f"select clock_timestamp() - pg_postmaster_start_time() > interval '{lease} milliseconds'"
-        until(lambda: self.value(old), what="the database server to be older than a lease")
-        query(
-            self.url,
-            "update installation set last_tick_at = clock_timestamp(), "
-            f"judge_after = clock_timestamp() - interval '{lease} milliseconds'",
-        )
 
     def close(self) -> None:
         """Close every connection, so that no later test of this process counts one of them."""

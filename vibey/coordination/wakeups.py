@@ -12,7 +12,8 @@ Lua script, so no wake-up falls between the check and the release.
 Failures. Redis wiped: at worst two routers run at once, which Postgres' row locks make correct, or a
 message is lost, which the tick makes up for. Redis away, full or read-only: every call answers as if there
 were nobody else (`begin` yes, `finish` done, `wake` do send). A router killed in its work: the route key
-expires by itself within seconds.
+expires by itself within seconds. Keys expire by the wall clock of Redis's machine: one that is set back leaves
+keys that would live longer than they are ever written for, and whoever meets such a key removes it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from redis.commands.core import Script
 
 WAKE = """
+if redis.call('pttl', KEYS[2]) > tonumber(ARGV[3]) then redis.call('del', KEYS[2]) end
+if redis.call('pttl', KEYS[1]) > tonumber(ARGV[1]) then redis.call('del', KEYS[1]) end
 if redis.call('exists', KEYS[2]) == 1 then
   redis.call('set', KEYS[3], '1', 'PX', ARGV[2])
   return 0
@@ -40,6 +43,7 @@ return 0
 """
 BEGIN = """
 redis.call('del', KEYS[1])
+if redis.call('pttl', KEYS[2]) > tonumber(ARGV[2]) then redis.call('del', KEYS[2]) end
 if redis.call('set', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
 redis.call('set', KEYS[3], '1', 'PX', ARGV[3])
 return 0
@@ -95,7 +99,7 @@ class WakeUps:
 
     def wake(self, pool: str) -> bool:
         """Whether the caller should send a routing message; False when one is on its way or a router at work told."""
-        return bool(self._ask(1, lambda: self._scripts[WAKE](self._of(pool), [WAKE_MS, AGAIN_MS])))
+        return bool(self._ask(1, lambda: self._scripts[WAKE](self._of(pool), [WAKE_MS, AGAIN_MS, ROUTE_MS])))
 
     def unwake(self, pool: str) -> None:
         """Take a wake back whose message could not be sent."""

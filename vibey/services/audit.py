@@ -100,7 +100,7 @@ def audit_in_turn(installation: Installation) -> bool:
     An hour apart, and further where an audit takes long: it may be at work one part in a hundred of the time.
     """
     last = installation.database.statement(metrics.AUDIT_AGE.first)
-    if last is not None and last.age_ms < max(INTERVAL_MS, IDLE_TIMES * last.took_ms):
+    if last is not None and 0 <= last.age_ms < max(INTERVAL_MS, IDLE_TIMES * last.took_ms):
         return False
     began = time.monotonic()
     found = audit(installation)

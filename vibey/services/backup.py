@@ -14,8 +14,8 @@ and appears under its own in one step.
 of this installation in Redis are removed: messages there name runs that the restored database does not know. They
 could not start anything either way, as tokens go on far above the backup's.
 
-Runs that were live in the backup have no holder any more. They are judged as after any outage: a full lease length
-after the first tick, those that had started count as lost and their jobs run again, the others are withdrawn.
+Runs that were live in the backup have no holder any more. They are judged as after any outage: once ticks have counted
+their lease to its end, those that had started count as lost and their jobs run again, the others are withdrawn.
 
 *Programs.* `pg_dump` refuses a server newer than itself. For the embedded server its own programs are used; for
 another one those on the PATH if they are new enough, else the embedded ones, which speak no TLS.

@@ -98,7 +98,7 @@ def grant(
     outlook = outlook.recalling(connection, {_session(*each) for each in chosen})
     requests = (_request(*each) for each in chosen)
     lease_ms, session_s = installation.timing.lease_ms, installation.settings.engines.session_ttl_seconds
-    write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, day=outlook.day)
+    write = partial(_write, connection, lease_ms=lease_ms, session_s=session_s, at=outlook.at)
     parts: deque[_Part] = deque()
     read = _Read()
     threaded = min(len(heads), outlook.free_slots) > PART

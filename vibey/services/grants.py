@@ -167,7 +167,7 @@ def _paid(outlook: Outlook, decision: Assign) -> dict[str, Any]:
         data |= {
             "paid_today": max(0, data["paid_daily_cap"] - grounds.cap_left),
             "cap_remaining_after": grounds.cap_left - 1,
-            "utc_day": outlook.day.isoformat() if outlook.day else None,
+            "utc_day": outlook.at.date().isoformat() if outlook.at else None,
         }
     return data
 

@@ -35,6 +35,8 @@ class Timing:
     lease_ms: int
     tick_ms: int
     presence_ms: int
+    gap_ms: int
+    judge_ms: int
     canary_ms: int
     resend_ms: int
     half_life_ms: int
@@ -45,7 +47,11 @@ class Timing:
 
     @classmethod
     def of(cls, settings: Settings) -> Timing:
-        """Ticks come at least five times in a third of a lease, and at most 2.5 seconds apart."""
+        """Ticks come at least fifteen times in a lease, and at most 2.5 seconds apart.
+
+        A tick moves the lease clock by at most `gap_ms`; a lease is over when that clock has gone on by `judge_ms`
+        since the lease was renewed (see `vibey.services.tick`).
+        """
         lease_ms = settings.engines.lease_seconds * 1000
         tick_ms = max(200, min(2500, lease_ms // 15))
         presence_ms = max(5000, min(45_000, lease_ms))
@@ -53,6 +59,8 @@ class Timing:
             lease_ms=lease_ms,
             tick_ms=tick_ms,
             presence_ms=presence_ms,
+            gap_ms=lease_ms // 10,
+            judge_ms=lease_ms * 6 // 5,
             canary_ms=max(15_000, presence_ms * 4 // 3),
             resend_ms=max(2000, min(5000, lease_ms // 6)),
             half_life_ms=settings.engines.health_half_life_seconds * 1000,

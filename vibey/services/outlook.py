@@ -13,7 +13,7 @@ from vibey.store import ageing, cap, engines, fleet, rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import date
+    from datetime import datetime
 
     from vibey.domain.assessment import Survey
     from vibey.domain.offer import Policy
@@ -31,7 +31,7 @@ class GenerationChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a pass decides on; `resolved` and `used` come with the policies, `day` only if a unit could be taken.
+    """What a pass decides on; `resolved` and `used` come with the policies, `at` only if a unit could be taken then.
 
     `shared_cap` is the installation's cap where all projects draw on that one. `age_ms` is None unless projects take
     turns. `surveys` keeps each assessment of the pool's engines, which holds for the whole pass.
@@ -40,7 +40,7 @@ class Outlook:
     world: World
     resolved: dict[str, Resolved] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
-    day: date | None = None
+    at: datetime | None = None
     shared_cap: int | None = None
     now_ms: int = 0
     age_ms: int | None = None
@@ -116,8 +116,8 @@ class Outlook:
             return replace(self, world=world, resolved=resolved)
         settings = installation.settings.engines
         shared_cap = settings.paid_daily_cap if settings.paid_daily_cap_scope == "installation" else None
-        day = cap.lock_projects(connection, spenders)
-        used = cap.used(connection, day, spenders if shared_cap is None else None)
+        at = cap.lock_projects(connection, spenders)
+        used = cap.used(connection, at.date(), spenders if shared_cap is None else None)
         if shared_cap is None:
             left = {name: max(0, policies[name].cap - used.get(name, 0)) for name in spenders}
             purses = {}
@@ -125,7 +125,7 @@ class Outlook:
             left = {SHARED_PURSE: max(0, shared_cap - sum(used.values()))}
             purses = dict.fromkeys(projects, SHARED_PURSE)
         world = replace(world, caps=left, purses=purses)
-        return replace(self, world=world, resolved=resolved, used=used, day=day, shared_cap=shared_cap)
+        return replace(self, world=world, resolved=resolved, used=used, at=at, shared_cap=shared_cap)
 
     def _may_take_unit(self, asked: Requirement, policy: Policy) -> bool:
         return policy.may_spend and policy.may_take_unit(self._survey(asked))

@@ -9,7 +9,7 @@ is changed unless all of it succeeds.
 
 After a restore the tokens of runs go on far above the highest one in the backup. The installation the backup was made
 from went on giving out tokens after it, and a worker or a message from that time must not fit a run made after the
-restore. No lease is judged before a tick has seen the restored database for a full lease length.
+restore. The lease clock goes on from where it stood in the backup, with the first two ticks after the restore.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def restore_tail(schema: str, event: Mapping[str, object]) -> str:
     """SQL to run after the dump: what must not be taken over as it was, a ledger event with these data, and commit."""
     return f"""
 set search_path = {quoted(schema)};
-update installation set last_tick_at = null, judge_after = null;
+update installation set last_tick_at = null;
 delete from workers;
 select setval('run_tokens', (select last_value from run_tokens) + {TOKEN_GAP});
 insert into ledger (kind, data) values ('{Event.BACKUP_RESTORED.value}', {_literal(json.dumps(dict(event)))});

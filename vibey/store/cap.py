@@ -8,9 +8,9 @@ from it.
 
 Exactness. Units are taken only by routing, which holds the project's row (for scope `installation` the
 installation's row) from before it counts until it commits, so two routers cannot both take the last one,
-with or without their Redis lock. Releases need no lock: they only lower the count. The day is taken once
-per pass, by `today`, the one function everything asks for it; a unit belongs to the day it was taken in,
-whatever the hour of its run's end.
+with or without their Redis lock. Releases need no lock: they only lower the count. The instant at which units are
+taken is read once per pass, and is that of their events; a unit belongs to the UTC day it was taken in, whatever
+the hour of its run's end. A clock that is set back over midnight returns to the former day and its count.
 
 What each failure does. A router that dies before its commit has taken nothing. A worker that dies after its
 run started leaves the unit counted: the cap errs toward local. A unique index refuses a second unit, and a
@@ -19,13 +19,14 @@ second release, for one run.
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date
+    from datetime import date, datetime
 
     from vibey.store.database import Connection
     from vibey.store.statement import Row
@@ -41,7 +42,7 @@ LOCK_INSTALLATION = Statement(
 LOCK_PROJECTS = Statement(
     "cap-lock-projects",
     "hold the rows of projects that may take a unit",
-    """select id, (clock_timestamp() at time zone 'utc')::date as today from projects where name = any(%(names)s)
+    """select id, clock_timestamp() as at from projects where name = any(%(names)s)
        order by id for no key update""",
 )
 USED = Statement(
@@ -96,10 +97,13 @@ def lock_installation(connection: Connection) -> None:
     LOCK_INSTALLATION.all(connection)
 
 
-def lock_projects(connection: Connection, names: Sequence[str]) -> date:
-    """Hold these projects' rows, after engines, accounts and credits, before jobs; the UTC day to count by."""
-    day: date = LOCK_PROJECTS.all(connection, names=list(names))[-1].today
-    return day
+def lock_projects(connection: Connection, names: Sequence[str]) -> datetime:
+    """Hold these projects' rows, after engines, accounts and credits, before jobs.
+
+    Returns the instant at which units are taken, in UTC: it decides the day they are counted for, and is their event's.
+    """
+    at: datetime = LOCK_PROJECTS.all(connection, names=list(names))[-1].at
+    return at.astimezone(UTC)
 
 
 def used(connection: Connection, day: date, names: Sequence[str] | None = None) -> dict[str, int]:

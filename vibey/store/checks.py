@@ -2,9 +2,11 @@
 
 Who is authoritative: the rows themselves. A check never asks the code that wrote them; it compares what was recorded
 twice by the same transaction (a run and its events, a credit and the picks that made it), or what two transactions
-that ought to have excluded one another have left. Instants are compared only where one transaction waited for the
-other, so that the database's one clock orders them. Of jobs that were removed (`vibey.store.horizon`) only the ledger
-tells: what lacks its row must have ended below the horizon, and as much must lack one as was counted when removed.
+that ought to have excluded one another have left. What came first is read off the numbers of their events, not off
+instants, for the database's clock may be set: where one transaction waits for another, its events get higher numbers.
+Instants are compared within one run, whose end is written as not before its beginning. Of jobs that were removed
+(`vibey.store.horizon`) only the ledger tells: what lacks its row must have ended below the horizon, and as much must
+lack one as was counted when removed.
 
 Every row a check returns is a breach; the check's words make it a sentence.
 """
@@ -19,19 +21,30 @@ from vibey.store.statement import Statement
 # Whether a job the ledger or a decision names was removed.
 _IS_REMOVED = """{job} <= (select job_id from horizon) and not exists (select 1 from jobs gone where gone.id = {job})"""
 
+# When runs were granted and ended, in numbers of events. A grant's transaction counts the live runs of its engines
+# under their locks: whatever had ended by then had its event before. One without the event of its end counts as live.
+_STEPS = """select r.id, r.engine, r.job_id, coalesce(l.granted, 0) as granted,
+                   case when r.ended_at is not null then l.ended end as ended
+            from runs r left join (
+              select run_id, min(id) filter (where kind = 'RunGranted') as granted,
+                     min(id) filter (
+                       where kind in ('JobRequeued', 'JobSucceeded', 'JobFailed', 'JobCancelled')) as ended
+              from ledger where run_id is not null group by run_id) l on l.run_id = r.id"""
+
 # The slots an engine had when a run was granted are those of the world its pass recorded: they may have changed since.
 SLOTS = Statement(
     "audit-slots",
     "grants at which an engine held more runs than it had slots",
-    """with recorded as (
+    f"""with recorded as (
          select p.id as pass_id, e ->> 'name' as engine, (e ->> 'slots')::int as slots
          from passes p cross join lateral jsonb_array_elements(p.world -> 'engines') e),
+       placed as materialized ({_STEPS}),
        steps as (
-         select engine, id, granted_at as at, 1 as step from runs
+         select engine, id, granted as place, 1 as step from placed
          union all
-         select engine, id, ended_at, -1 from runs where ended_at is not null),
+         select engine, id, ended, -1 from placed where ended is not null),
        swept as (
-         select *, sum(step) over (partition by engine order by at, step, id rows unbounded preceding) as held
+         select *, sum(step) over (partition by engine order by place, step, id rows unbounded preceding) as held
          from steps)
        select s.engine, s.id as run, s.held, coalesce(r.slots, e.slots, 0) as slots
        from swept s
@@ -39,17 +52,17 @@ SLOTS = Statement(
        left join recorded r on r.pass_id = d.pass_id and r.engine = s.engine
        left join engines e on e.name = s.engine
        where s.step = 1 and s.held > coalesce(r.slots, e.slots, 0)
-       order by s.id limit %(limit)s""",
+       order by s.id limit %(limit)s""",  # noqa: S608  constant
 )
 OVERLAPS = Statement(
     "audit-overlaps",
     "runs granted while an earlier run of their job was live",
-    """select job_id as job, id as run, earlier
-       from (select job_id, id, granted_at, lag(id) over by_job as earlier,
-                    max(coalesce(ended_at, 'infinity')) over (
+    f"""select job_id as job, id as run, earlier
+       from (select job_id, id, granted, lag(id) over by_job as earlier,
+                    max(coalesce(ended, 9223372036854775807)) over (
                       by_job rows between unbounded preceding and 1 preceding) as last_end
-             from runs window by_job as (partition by job_id order by id)) runs
-       where last_end > granted_at order by id limit %(limit)s""",
+             from ({_STEPS}) placed window by_job as (partition by job_id order by id)) runs
+       where last_end > granted order by id limit %(limit)s""",  # noqa: S608  constant
 )
 HELD_JOBS = Statement(
     "audit-held-jobs",
@@ -61,7 +74,8 @@ HELD_JOBS = Statement(
        where j.id is null or j.run_id is distinct from r.id or (r.id is not null and r.state <> j.state)
        order by 1 limit %(limit)s""",
 )
-# A group is without a reason while its jobs are granted in turn; after a tick it is so only if some really were.
+# A group is without a reason while its jobs are granted in turn; after a tick it is so only if some really were. Ticks
+# that came late, or a clock that was set, say nothing of how long a job has been due.
 UNEXPLAINED = Statement(
     "audit-unexplained",
     "groups of due jobs that a tick has passed over without a reason and without a grant",
@@ -71,7 +85,8 @@ UNEXPLAINED = Statement(
          join jobs j on j.id = r.job_id)
        select j.pool, count(*) as jobs, min(j.id) as job
        from installation i
-       join jobs j on j.state = 'queued' and j.not_before is null and j.reason = ''
+       join jobs j on i.steady_since < i.last_tick_at - %(grace)s * interval '1 second'
+         and j.state = 'queued' and j.not_before is null and j.reason = ''
          and j.due_at < i.last_tick_at - %(grace)s * interval '1 second'
        where not exists (select 1 from group_states g where g.pool = j.pool and g.requirement_key = j.requirement_key)
          and not exists (select 1 from recent r where r.pool = j.pool and r.requirement_key = j.requirement_key)

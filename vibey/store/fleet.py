@@ -117,7 +117,8 @@ SEE_WORKER = Statement(
          slots = excluded.slots, generation = excluded.generation, version = excluded.version,
          problems = excluded.problems, concurrency = excluded.concurrency, seen_at = clock_timestamp(),
          started_at = excluded.started_at,
-         canary_at = case when w.started_at = excluded.started_at then w.canary_at else excluded.started_at end
+         canary_at = least(clock_timestamp(), case when w.started_at = excluded.started_at then w.canary_at
+                                              else excluded.started_at end)
        where %(since)s::timestamptz is null or w.started_at >= %(since)s or not ({ALIVE})
        returning started_at, (extract(epoch from clock_timestamp() - canary_at) * 1000)::bigint as canary_ms""",  # noqa: S608
 )
@@ -130,7 +131,9 @@ NAMESAKE = Statement(
 OLDER_WORKERS = Statement(
     "worker-older",
     "workers seen within the minute, read on a schema of any version",
-    """select name, host, pid from workers where seen_at > clock_timestamp() - interval '1 minute' order by name""",
+    """select name, host, pid from workers
+       where seen_at between clock_timestamp() - interval '1 minute' and clock_timestamp() + interval '1 minute'
+       order by name""",
 )
 CANARY = Statement(
     "worker-canary",
@@ -144,8 +147,9 @@ DROP_WORKER = Statement(
 )
 FORGET_WORKERS = Statement(
     "worker-forget",
-    "drop rows of workers unseen for a day",
-    "delete from workers where seen_at < clock_timestamp() - interval '1 day'",
+    "drop rows of workers unseen for a day, or seen in a future that is none since the clock was set back",
+    """delete from workers
+       where seen_at not between clock_timestamp() - interval '1 day' and clock_timestamp() + interval '1 minute'""",
 )
 FORGET_SESSIONS = Statement(
     "session-forget",
@@ -164,28 +168,29 @@ WORKERS = Statement(
     "workers seen of late",
     """select name, host, pid, engines, concurrency, started_at, seen_at, canary_at,
               extract(epoch from clock_timestamp() - seen_at)::float as seen_seconds
-       from workers where seen_at > clock_timestamp() - interval '1 hour' order by name""",
+       from workers
+       where seen_at between clock_timestamp() - interval '1 hour' and clock_timestamp() + interval '1 minute'
+       order by name""",
 )
 TICK = Statement(
     "installation-tick",
-    "note this tick and say what it will find to do; after a gap, or a start of the database, leases are judged again "
-    "only a lease length later",
-    """update installation i set last_tick_at = clock_timestamp(),
-         last_clean_at = case when i.last_clean_at not between clock_timestamp() - interval '10 minutes'
-                                                           and clock_timestamp()
-                         then clock_timestamp() else i.last_clean_at end,
-         judge_after = case
-           when i.last_tick_at is null or i.judge_after is null or i.last_tick_at > clock_timestamp()
-             or clock_timestamp() - i.last_tick_at > %(lease_ms)s * interval '1 millisecond' / 3
-             or pg_postmaster_start_time() > i.last_tick_at
-           then clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
-           else least(i.judge_after, clock_timestamp() + %(lease_ms)s * interval '1 millisecond') end
-       from (select last_clean_at from installation where id = 1) before
+    "note this tick, let the lease clock go on by the time since the last one, at most a tenth of a lease, and return "
+    "what there is to do",
+    """update installation i set last_tick_at = now.at,
+         lease_clock_ms = i.lease_clock_ms + least(greatest(coalesce(
+           (extract(epoch from now.at - i.last_tick_at) * 1000)::bigint, 0), 0), %(gap_ms)s),
+         steady_since = case when i.steady_since is null or i.last_tick_at is null
+           or i.last_tick_at not between now.at - %(gap_ms)s * interval '1 millisecond' and now.at + interval '1 second'
+           then now.at else i.steady_since end,
+         last_clean_at = case when i.last_tick_at > now.at + interval '1 second'
+           or i.last_clean_at not between now.at - interval '10 minutes' and now.at
+           then now.at else i.last_clean_at end
+       from (select last_clean_at, last_tick_at from installation where id = 1) before,
+            (select clock_timestamp() as at) now
        where id = 1
        returning
-         exists (select 1 from runs where ended_at is null and lease_expires_at < statement_timestamp()) as expired,
-         exists (select 1 from runs where ended_at is null and lease_expires_at >
-                   clock_timestamp() + %(lease_ms)s * interval '1 millisecond') as ahead,
+         exists (select 1 from runs r where r.ended_at is null
+                 and r.lease_clock_ms < i.lease_clock_ms - %(judge_ms)s) as expired,
          exists (select 1 from runs where ended_at is null and state = 'granted'
                  and sent_at < statement_timestamp() - %(resend_ms)s * interval '1 millisecond') as unsent,
          exists (select 1 from jobs where deadline_at <= statement_timestamp() and deadline_at is not null
@@ -198,7 +203,9 @@ TICK = Statement(
                       and j.pool > pools.pool order by j.pool limit 1)
             from pools where pools.pool is not null))
            select pool from pools where pool is not null) as pools,
-         i.last_clean_at <> before.last_clean_at as clean""",
+         i.last_clean_at <> before.last_clean_at as clean,
+         case when before.last_tick_at > i.last_tick_at + interval '1 second' and i.steady_since = i.last_tick_at
+           then extract(epoch from before.last_tick_at - i.last_tick_at)::float end as set_back""",
 )
 NOW = Statement("now", "the database's clock", "select clock_timestamp() as now, version() as version")
 

@@ -65,10 +65,10 @@ RAN = Statement(
     "attempts that wanted a local engine and were granted a run, newest first; running time is null where it was paid",
     """with attempts as materialized (
          select r.job_id, r.attempt, r.due_at,
-                sum(extract(epoch from coalesce(r.ended_at, clock_timestamp()) - r.started_at))
+                sum(greatest(extract(epoch from coalesce(r.ended_at, clock_timestamp()) - r.started_at), 0))
                   filter (where e.tier = 'local') as running
          from runs r join engines e on e.name = r.engine
-         where r.due_at > clock_timestamp() - make_interval(hours => %(hours)s)
+         where r.due_at between clock_timestamp() - make_interval(hours => %(hours)s) and clock_timestamp()
            and (r.started_at is not null or r.ended_at is null)
            and (e.tier = 'local' or r.why in ('overflow', 'fallback'))
            and r.failure_class is distinct from 'capacity'
@@ -85,7 +85,7 @@ WAITING = Statement(
               j.excluded, j.pinned, j.workspace, (extract(epoch from j.created_at) * 1000)::bigint as enqueued_ms,
               (extract(epoch from j.due_at) * 1000)::bigint as due_ms, null::bigint as running_ms
        from (select * from jobs where state = 'queued' and ended_at is null and not_before is null
-               and due_at > clock_timestamp() - make_interval(hours => %(hours)s)
+               and due_at between clock_timestamp() - make_interval(hours => %(hours)s) and clock_timestamp()
              order by id desc limit %(limit)s) j join projects p on p.id = j.project_id""",
 )
 LOCAL = Statement(

@@ -42,8 +42,8 @@ FRONTS = Statement(
            limit 1) next)
        select f.pool, f.requirement_key as key, j.id, p.name as project, j.effort_now, j.capabilities, j.excluded,
               j.avoided, j.handed_off, j.pinned, j.workspace,
-              extract(epoch from clock_timestamp() - j.due_at)::float as due_seconds,
-              (select extract(epoch from clock_timestamp() - min(held_at))::float from jobs
+              greatest(extract(epoch from clock_timestamp() - j.due_at), 0)::float as due_seconds,
+              (select greatest(extract(epoch from clock_timestamp() - min(held_at)), 0)::float from jobs
                where pool = f.pool and requirement_key = f.requirement_key and state = 'queued'
                  and not_before is null) as held_seconds
        from (select * from fronts limit %(limit)s) f
@@ -53,7 +53,8 @@ FRONTS = Statement(
 AGES = Statement(
     "metric-ages",
     "when the installation was made, and seconds since the last tick, or since then if there was none",
-    """select created_at, extract(epoch from clock_timestamp() - coalesce(last_tick_at, created_at))::float as tick_age
+    """select created_at, greatest(extract(epoch from clock_timestamp() - coalesce(last_tick_at, created_at)), 0)::float
+                as tick_age
        from installation where id = 1""",
 )
 AUDIT = Statement(

@@ -17,7 +17,7 @@ from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date
+    from datetime import datetime
 
     from sqlalchemy import Connection, Row
 
@@ -44,9 +44,11 @@ GRANT = Statement(
        due as materialized (
          select id, due_at from jobs where id = any(array(select job_id from rows))),
        granted as (
-         insert into runs (job_id, engine, account, attempt, why, counted, due_at, traceparent, lease_expires_at)
+         insert into runs (job_id, engine, account, attempt, why, counted, due_at, traceparent, lease_clock_ms,
+                           lease_expires_at)
          select r.job_id, r.engine, r.account, r.attempt, r.outcome, coalesce(r.counted, false), due.due_at,
-                r.traceparent, clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
+                r.traceparent, (select lease_clock_ms from installation where id = 1),
+                clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
          from rows r join due on due.id = r.job_id order by r.n
          returning id, token, job_id, engine),
        moved as (
@@ -66,9 +68,11 @@ GRANT = Statement(
                 jsonb_build_object('why', r.outcome, 'attempt', r.attempt)
          from rows r join granted g using (job_id) join moved m on m.id = r.job_id order by r.n),
        excepted as (
-         insert into ledger (kind, project_id, job_id, run_id, engine, utc_day, data)
-         select note ->> 'kind', m.project_id, r.job_id, g.id, r.engine,
-                case when (note ->> 'unit')::boolean then %(day)s::date end, (note -> 'data')::jsonb
+         insert into ledger (at, kind, project_id, job_id, run_id, engine, utc_day, data)
+         select case when (note ->> 'unit')::boolean then %(at)s::timestamptz else clock_timestamp() end,
+                note ->> 'kind', m.project_id, r.job_id, g.id, r.engine,
+                case when (note ->> 'unit')::boolean then (%(at)s::timestamptz at time zone 'utc')::date end,
+                (note -> 'data')::jsonb
          from rows r join granted g using (job_id) join moved m on m.id = r.job_id
          cross join lateral json_array_elements(r.notes) as note
          where r.notes is not null order by r.n),
@@ -100,7 +104,9 @@ START = Statement(
          for no key update),
        started as (
          update runs r set state = 'running', holder = %(holder)s, host = %(host)s, pid = %(pid)s,
-                started_at = coalesce(r.started_at, clock_timestamp()), renewed_at = clock_timestamp(),
+                started_at = coalesce(r.started_at, greatest(clock_timestamp(), r.granted_at)),
+                renewed_at = clock_timestamp(),
+                lease_clock_ms = (select lease_clock_ms from installation where id = 1),
                 lease_expires_at = clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
          from job where r.id = %(run)s and r.token = %(token)s and r.ended_at is null and r.job_id = job.id
            and (r.state = 'granted' or r.holder = %(holder)s) and job.cancel_requested_at is null
@@ -125,6 +131,7 @@ RENEW = Statement(
     "run-renew",
     "push an unended run's lease out again and learn whether its job is to be cancelled",
     """update runs set renewed_at = clock_timestamp(), output_tail = coalesce(%(tail)s, output_tail),
+              lease_clock_ms = (select lease_clock_ms from installation where id = 1),
               lease_expires_at = clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
        where id = %(run)s and token = %(token)s and ended_at is null and state = 'running'
        returning (select cancel_requested_at is not null from jobs where id = job_id) as cancel""",
@@ -143,7 +150,8 @@ END = Statement(
          where id = any(array(select job_id from runs where id = any(array(select run_id from rows))))
          order by id for no key update),
        ended as (
-         update runs r set state = rows.run_state, ended_at = clock_timestamp(),
+         update runs r set state = rows.run_state,
+                ended_at = greatest(clock_timestamp(), r.granted_at, r.started_at, r.renewed_at),
                 failure_class = rows.failure_class, detail = coalesce(rows.detail, ''), cost_usd = rows.cost_usd,
                 tokens_in = rows.tokens_in, tokens_out = rows.tokens_out,
                 output_tail = coalesce(rows.output_tail, r.output_tail)
@@ -192,8 +200,9 @@ FINISH = Statement(
              and failures_in_a_row = 0 and ramp is null)
          for no key update),
        ended as (
-         update runs r set state = 'succeeded', ended_at = clock_timestamp(), cost_usd = %(cost_usd)s,
-                tokens_in = %(tokens_in)s, tokens_out = %(tokens_out)s,
+         update runs r set state = 'succeeded',
+                ended_at = greatest(clock_timestamp(), r.granted_at, r.started_at, r.renewed_at),
+                cost_usd = %(cost_usd)s, tokens_in = %(tokens_in)s, tokens_out = %(tokens_out)s,
                 output_tail = coalesce(%(output_tail)s, r.output_tail)
          from held where r.id = %(run)s and r.token = %(token)s and r.ended_at is null and r.job_id = held.id
          returning r.id, r.job_id, r.engine, r.cost_usd),
@@ -209,38 +218,25 @@ FINISH = Statement(
        from moved, ended returning job_id""",
     prepared=True,
 )
-SHORTEN_LEASES = Statement(
-    "run-shorten-leases",
-    "leases that end later than one renewed now would, because the clock was set back, end when such a one would",
-    """with ahead as materialized (
-         select id from runs where ended_at is null
-           and lease_expires_at > clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
-         order by id for no key update skip locked)
-       update runs r set lease_expires_at = clock_timestamp() + %(lease_ms)s * interval '1 millisecond'
-       from ahead where r.id = ahead.id""",
-)
 LOCK_EXPIRED_JOBS = Statement(
     "run-lock-expired-jobs",
-    "lock the jobs of runs whose lease has expired, once leases may be judged; held rows count as live",
+    "lock the jobs of runs whose lease is over by the lease clock; held rows count as live",
     """select j.id from jobs j where j.id in (
          select r.job_id from runs r, installation i
-         where r.ended_at is null and r.lease_expires_at < clock_timestamp()
-           and (r.state = 'granted' or (
-             i.judge_after < clock_timestamp()
-             and i.last_tick_at > clock_timestamp() - %(lease_ms)s * interval '1 millisecond' / 3
-             and pg_postmaster_start_time() < clock_timestamp() - %(lease_ms)s * interval '1 millisecond'))
+         where r.ended_at is null and r.lease_clock_ms < i.lease_clock_ms - %(judge_ms)s
          order by r.job_id limit %(limit)s)
        order by j.id for no key update skip locked""",
 )
 LOCK_EXPIRED = Statement(
     "run-lock-expired",
-    "lock those expired runs whose jobs are locked, and read what settling them needs",
+    "lock those runs whose lease is over and whose jobs are locked, and read what settling them needs",
     """select r.id, r.token, r.state, r.engine, r.attempt, j.id as job_id, j.max_attempts, j.effort, j.refunds,
               j.handoffs, j.avoided, j.handed_off, j.affinity, j.cancel_requested_at is not null as cancel, j.pool,
               p.name as project, j.effort_now, j.capabilities, j.excluded, j.pinned, j.workspace, j.session, e.tier
        from runs r join jobs j on j.id = r.job_id join projects p on p.id = j.project_id
        join engines e on e.name = r.engine
-       where r.job_id = any(%(jobs)s) and r.ended_at is null and r.lease_expires_at < clock_timestamp()
+       where r.job_id = any(%(jobs)s) and r.ended_at is null
+         and r.lease_clock_ms < (select lease_clock_ms from installation where id = 1) - %(judge_ms)s
        order by r.id for no key update of r skip locked""",
 )
 RESEND = Statement(
@@ -343,11 +339,11 @@ def attempted(row: Row[Any], job_id: int, *, cancel: bool = False) -> Attempted:
 
 
 def grant(
-    connection: Connection, grants: Grants, lease_ms: int, session_s: int, day: date | None
+    connection: Connection, grants: Grants, lease_ms: int, session_s: int, at: datetime | None
 ) -> Sequence[Row[Any]]:
     """Carry out a pass's assignments, record it; returns `id`, `token`, `job_id`, `engine` of each run made.
 
-    `session_s` is how long sessions are remembered, `day` the UTC day whose cap the units among them are taken from.
+    `session_s` is how long sessions are remembered, `at` the instant, in UTC, at which the units among them are taken.
     """
     credits = [{"pool": pool, "member": member, "credit": value} for (pool, member), value in grants.credits.items()]
     counts = [_count(grants.picks, name, share) for name, share in grants.expected.items()]
@@ -369,7 +365,7 @@ def grant(
         ),
         lease_ms=lease_ms,
         session_s=session_s,
-        day=day,
+        at=at,
     )
 
 
@@ -404,9 +400,9 @@ def end(connection: Connection, rows: Sequence[dict[str, Any]]) -> Sequence[Row[
     return END.all(connection, rows=json.dumps(rows))
 
 
-def lock_expired(connection: Connection, lease_ms: int, limit: int = 500) -> list[Expired]:
-    """Lock jobs, then runs, of expired leases, leaving out whatever someone holds."""
-    jobs = [row.id for row in LOCK_EXPIRED_JOBS.all(connection, lease_ms=lease_ms, limit=limit)]
+def lock_expired(connection: Connection, judge_ms: int, limit: int = 500) -> list[Expired]:
+    """Lock jobs, then runs, of leases the lease clock has left so far behind; whatever someone holds is left out."""
+    jobs = [row.id for row in LOCK_EXPIRED_JOBS.all(connection, judge_ms=judge_ms, limit=limit)]
     if not jobs:
         return []
-    return [Expired(row) for row in LOCK_EXPIRED.all(connection, jobs=jobs)]
+    return [Expired(row) for row in LOCK_EXPIRED.all(connection, jobs=jobs, judge_ms=judge_ms)]

@@ -36,7 +36,8 @@ from vibey.store.columns import words as _text
 
 metadata = MetaData(naming_convention=CONVENTION)
 
-# One row. No lease is judged before `judge_after`, nor while ticks are further apart than a third of a lease.
+# One row. `lease_clock_ms` is the clock that leases are judged by: only ticks move it (see `vibey.services.tick`).
+# `steady_since` is since when ticks have come on time, by a database clock that was not set back.
 # Where jobs stand was reckoned with `age_ms`. `generation` is the one in force; null before the first was applied.
 installation = Table(
     "installation",
@@ -44,8 +45,9 @@ installation = Table(
     Column("id", SmallInteger, primary_key=True, autoincrement=False),
     _instant("created_at", now=True),
     _instant("last_tick_at"),
-    _instant("judge_after"),
+    _instant("steady_since"),
     _instant("last_clean_at", now=True),
+    Column("lease_clock_ms", BigInteger, nullable=False, server_default=text("0")),
     Column("age_ms", BigInteger, nullable=False, server_default=text("0")),
     Column("generation", Integer),
     CheckConstraint("id = 1", name="single"),
@@ -248,7 +250,9 @@ job_labels = Table(
 run_tokens = Sequence("run_tokens", metadata=metadata)
 
 # No foreign keys: what makes a run has just locked its job and its engine, and a job is removed with its runs.
-# `traceparent` is the span that granted it; where nothing is traced, its job's.
+# `traceparent` is the span that granted it; where nothing is traced, its job's. `lease_clock_ms` is what the lease
+# clock showed when the lease was last given or renewed, and decides; `lease_expires_at` is shown. Where the database's
+# clock is set back during a run, its end is written as no earlier than what came before.
 runs = Table(
     "runs",
     metadata,
@@ -279,10 +283,11 @@ runs = Table(
     Column("tokens_out", BigInteger),
     _text("output_tail"),
     _text("traceparent"),
+    Column("lease_clock_ms", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("(state in ('granted', 'running')) = (ended_at is null)", name="ended"),
 )
 # serves: the locked count of live runs per engine, and the search for expired leases
-Index("runs_live", runs.c.engine, runs.c.lease_expires_at, postgresql_where=text("ended_at is null"))
+Index("runs_live", runs.c.engine, postgresql_where=text("ended_at is null"))
 # serves: the promise of one live run per job
 Index("runs_one_live", runs.c.job_id, unique=True, postgresql_where=text("ended_at is null"))
 # serves: the demand of a measurement's window

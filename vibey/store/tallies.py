@@ -28,6 +28,10 @@ BOUNDS = (
 DECISION, HANDOVER = "decision", "handover"
 LAG_MS = 10_000
 PAGE = 50_000
+# Rows that a transaction may still be before. What lies in the future was written before the clock was set back.
+_RECENTLY = (
+    "statement_timestamp() - %(lag_ms)s * interval '1 millisecond' and statement_timestamp() + interval '1 second'"
+)
 # So many events before the first new one are looked at, to find the end that a start followed.
 CONTEXT = 5_000
 
@@ -64,11 +68,11 @@ FOLD_DECISIONS = Statement(
            where id > greatest(mine.cursor, (select max(id) from passes) - %(page)s) order by id) p),
        reach as (
          select coalesce((select min(id) from page
-                            where at > statement_timestamp() - %(lag_ms)s * interval '1 millisecond') - 1,
+                            where at between {_RECENTLY}) - 1,
                          (select max(id) from page)) as last),
        seen as materialized (
-         select (extract(epoch from max(at) - began_at) * 1000000)::bigint as micros from page, reach where id <= last
-         group by pool, began_at),
+         select greatest(extract(epoch from max(at) - began_at) * 1000000, 0)::bigint as micros
+         from page, reach where id <= last group by pool, began_at),
        {_ADD}""",  # noqa: S608  constant
 )
 # Slots carry no number, but levels do: a grant that takes the last free slot of an engine follows the end that freed
@@ -90,7 +94,7 @@ FOLD_HANDOVERS = Statement(
            ('RunGranted', 'RunStarted', 'JobSucceeded', 'JobFailed', 'JobRequeued', 'JobCancelled')),
        reach as (
          select coalesce((select min(id) from page, mine where id > cursor
-                            and at > statement_timestamp() - %(lag_ms)s * interval '1 millisecond') - 1,
+                            and at between {_RECENTLY}) - 1,
                          (select max(id) from page)) as last),
        levels as (
          select p.*, coalesce(live.n, 0) - coalesce(sum(step) over later, 0) as level
@@ -104,7 +108,7 @@ FOLD_HANDOVERS = Statement(
          where case when l.step = 1 then l.level else l.level + 1 end = e.slots
          window edge as (partition by l.engine order by l.id)),
        seen as materialized (
-         select (extract(epoch from s.at - e.freed_at) * 1000000)::bigint as micros
+         select greatest(extract(epoch from s.at - e.freed_at) * 1000000, 0)::bigint as micros
          from mine, reach, page s join edges e on e.run_id = s.run_id join runs r on r.id = s.run_id
          where s.kind = 'RunStarted' and s.id > cursor and s.id <= last and e.kind = 'RunGranted'
            and e.freed_by = 'JobSucceeded' and r.due_at <= e.freed_at and r.why <> 'overflow'),

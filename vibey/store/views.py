@@ -202,12 +202,14 @@ WORKERS = Statement(
     "workers seen within the hour, and whether they count as alive",
     f"""select name, host, pid, engines, slots, generation, version, problems, concurrency, started_at, seen_at,
               canary_at, {ALIVE} as alive
-       from workers w where seen_at > clock_timestamp() - interval '1 hour' order by name""",  # noqa: S608  constant
+       from workers w
+       where seen_at between clock_timestamp() - interval '1 hour' and clock_timestamp() + interval '1 minute'
+       order by name""",  # noqa: S608  constant
 )
 TICKED = Statement(
     "view-ticked",
     "how long ago the last tick was, in seconds; null before the first",
-    "select extract(epoch from clock_timestamp() - last_tick_at)::float from installation where id = 1",
+    "select greatest(extract(epoch from clock_timestamp() - last_tick_at), 0)::float from installation where id = 1",
 )
 SERVER_VERSION = Statement(
     "view-server-version",

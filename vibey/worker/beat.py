@@ -5,8 +5,8 @@ hours, and it sends nothing for two hours: no tick, and so no lease is judged an
 task that was sent in the future counts as sent now, so that the next is due after its interval, as ever. A clock set
 forward needs nothing: what then seems overdue is sent at once.
 
-How often the tick is due follows from the lease in force, which may change while beat runs: no lease is judged where
-ticks are further apart than a third of one.
+How often the tick is due follows from the lease in force, which may change while beat runs: ticks that are further
+apart than a tenth of one make leases end late.
 """
 
 from __future__ import annotations

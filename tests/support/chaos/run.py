@@ -62,7 +62,7 @@ CAPS = {"web": "300", "lab": "40"}
 WAITING = 120
 CHUNK = 10
 CALM_PART = 0.04
-# A lease, the time until leases are judged again, and the time in which a silent worker's row goes.
+# The longest until leases of dead holders are over, and the time in which a silent worker's row goes.
 RECOVERY_SECONDS = 3 * LEASE_SECONDS
 DRAIN_SECONDS = 300.0
 # A worker kills a process of its pool that has been stopped for fifteen seconds; three times that on a slow machine.

@@ -165,6 +165,7 @@ class Stored:
         for table, (which, columns) in AGED.items():
             changed = ", ".join(f"{column} = {column} - interval '{STEP_SECONDS} seconds'" for column in columns)
             query(self.bench.url, f"update {table} set {changed} where {which}")
+        query(self.bench.url, f"update installation set lease_clock_ms = lease_clock_ms + {STEP_SECONDS * 1000}")
 
     def _look(self) -> None:
         gc.collect()
