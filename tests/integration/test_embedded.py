@@ -7,11 +7,14 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
-from contextlib import closing
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg2
@@ -22,7 +25,7 @@ from tests.support import databases
 from tests.support.wait import until
 from vibey import embedded
 from vibey.domain.errors import ServiceUnavailable
-from vibey.store.connecting import make_engine
+from vibey.store.connecting import libpq_url, make_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,16 +171,63 @@ def test_keys_survive_a_kill_of_the_redis_server(shared_dir: Path) -> None:
     assert recall(services) == (42, b"42")
 
 
+class Impostor:
+    """Listens on a port, agrees to everything and keeps what it was sent. Connections are answered one at a time."""
+
+    def __init__(self, port: int, answer: bytes) -> None:
+        self.heard = b""
+        self._answer = answer
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            with connection, suppress(OSError):
+                connection.settimeout(1.0)
+                while sent := connection.recv(4096):
+                    if sent == GOODBYE:
+                        return
+                    self.heard += sent
+                    connection.sendall(self._answer)
+
+    def close(self) -> None:
+        """End it."""
+        with socket.create_connection(self._listener.getsockname()) as last:
+            last.sendall(GOODBYE)
+            self._thread.join()
+        self._listener.close()
+
+
+GOODBYE = b"that is all"
+AGREE = b"+OK\r\n+PONG\r\n"
+ASK_FOR_PASSWORD = b"R" + struct.pack("!II", 8, 3)
+"""What a Postgres server sends that wants the password in clear."""
+
+
 def test_a_taken_port_is_given_up_for_another(data_dir: Path) -> None:
-    """When another program has a recorded port, the server comes up elsewhere and is recorded there."""
+    """Whoever has taken it, maybe another user, gets no password, and none that it got before is used again."""
     before = embedded.ensure(data_dir)
     embedded.stop(data_dir)
-    ports = [int(url.rsplit(":", 1)[1].split("/")[0]) for url in (before.database_url, before.redis_url)]
-    with socket.create_server(("127.0.0.1", ports[0])), socket.create_server(("127.0.0.1", ports[1])):
+    addresses = [urlsplit(url) for url in (before.database_url, before.redis_url)]
+    answers = (ASK_FOR_PASSWORD, AGREE)
+    impostors = [Impostor(each.port or 0, answer) for each, answer in zip(addresses, answers, strict=True)]
+    try:
+        with pytest.raises(psycopg2.OperationalError, match="authentication method requirement"):
+            psycopg2.connect(libpq_url(before.database_url)).close()
         after = embedded.ensure(data_dir)
-        assert after.database_url != before.database_url
-        assert after.redis_url != before.redis_url
-        assert embedded.locate(data_dir) == after
+    finally:
+        for impostor in impostors:
+            impostor.close()
+    for impostor, address in zip(impostors, addresses, strict=True):
+        assert str(address.password).encode() not in impostor.heard
+    assert urlsplit(after.database_url).port != addresses[0].port
+    assert urlsplit(after.redis_url).port != addresses[1].port
+    assert urlsplit(after.redis_url).password != addresses[1].password
+    assert embedded.locate(data_dir) == after
+    with redis.Redis.from_url(after.redis_url) as client:
+        assert client.ping()
 
 
 def test_a_lost_record_costs_the_passwords_and_not_the_data(data_dir: Path) -> None:

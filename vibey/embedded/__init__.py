@@ -13,7 +13,8 @@ Vibey; so both come as Python wheels and run as ordinary background processes un
 
 The record is written before the server it describes, so no password is ever lost between the two. A port is
 picked once and kept: other programs may remember a URL. Only when another program has taken it is a new one
-picked. Both servers listen on 127.0.0.1 alone, ask for a password, and have no unix sockets.
+picked, for Redis with a new password, as clients have sent the old one to whoever took the port. Both servers
+listen on 127.0.0.1 alone, ask for a password, and have no unix sockets.
 
 **Whose processes.** A server belongs to the data directory, not to the process that started it. It runs in a
 session of its own: it survives its starter, its starter's terminal and its Ctrl-C, and only `stop` ends it.
@@ -80,7 +81,10 @@ __all__ = [
 
 # The embedded server is on loopback and has no TLS, whatever PGSSLMODE and the like of the caller's shell ask for. An
 # address with all of these is complete: `vibey.store.connecting` keeps variables without a parameter here away from it.
-PLAIN_CONNECTION = "hostaddr=127.0.0.1&sslmode=disable&gssencmode=disable&channel_binding=disable"
+# While the server is away any local user may listen on its port, so the password is never sent, only proved (SCRAM).
+PLAIN_CONNECTION = (
+    "hostaddr=127.0.0.1&sslmode=disable&gssencmode=disable&channel_binding=disable&require_auth=scram-sha-256"
+)
 
 
 @dataclass(frozen=True, slots=True)

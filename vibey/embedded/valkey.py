@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import ServiceUnavailable
@@ -20,14 +19,12 @@ from vibey.embedded.processes import (
     processes,
     wait_until,
 )
-from vibey.embedded.record import write_private
+from vibey.embedded.record import Server, write_private
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import psutil
-
-    from vibey.embedded.record import Server
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -69,8 +66,11 @@ class Valkey:
     def answers(self, at: Server) -> bool:
         """Say whether the recorded port answers to the recorded password; no other server knows it.
 
-        One that cannot write to its disk refuses even a PING, but it runs, and goes on once there is room.
+        Without a process of ours the password is not sent: another user may listen on the port. A server that cannot
+        write to its disk refuses even a PING, but it runs, and goes on once there is room.
         """
+        if not self._processes():
+            return False
         request = f"AUTH {at.password}\r\nPING\r\n".encode()
         answer = exchange(at.port, request, lines=2) if at.port else b""
         return answer.startswith((b"+OK\r\n+PONG\r\n", b"+OK\r\n-MISCONF"))
@@ -117,7 +117,9 @@ class Valkey:
         """Start the server, elsewhere if the port is taken between looking and listening."""
         log = Log(self._log)
         for _ in range(START_TRIES):
-            at, log = replace(at, port=free_port(at.port)), Log(self._log)
+            port, log = free_port(at.port), Log(self._log)
+            if port != at.port:
+                at = Server.new(port)
             self._configure(at)
             said = subprocess.run(
                 [redis_binary(), self._configuration],
