@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = """
 flower_port = {port}
+flower_login = "never"
 [engines]
 paid_fallback = "count"
 [engine.here]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from typing import TYPE_CHECKING
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 
 import psutil
 import pytest
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ENGINES = """
 flower_port = {port}
+flower_login = "always"
 metrics_port = {metrics_port}
 [engines]
 lease_seconds = 3
@@ -91,7 +92,15 @@ def test_up_work_recover_down(machine: Machine) -> None:
     done = machine.json("enqueue", "{}", "--exclude", "right", "--wait")
     assert (done["state"], done["engine"]) == ("succeeded", "left")
     assert machine.run("logs", str(done["job_id"])) == "from the left\n"
-    until(lambda: f"job {done['job_id']}</a>" in _page(f"{up['flower']}/jobs"), what="the job to be on Flower's page")
+    assert up["flower_login"] == "link"
+    browser, link = build_opener(HTTPCookieProcessor()), machine.json("pages")["link"]
+    assert link.startswith(f"{up['flower']}/")
+    assert "logged in" in until(lambda: _page(link, browser), what="the page that logs in")
+    assert f"job {done['job_id']}</a>" in _page(f"{up['flower']}/jobs", browser)
+    assert _page(f"{up['flower']}/jobs", build_opener()) == ""
+    for words in (machine.run("up", "--detach"), machine.run("doctor"), machine.run("status")):
+        assert f"{up['flower']}, which asks for a login; vibey pages prints a link" in words
+        assert link.partition("=")[2] not in words
     until(lambda: machine.pid("build"), what="the build worker to count as running")
     before = machine.pid("build")
     assert before is not None
@@ -110,10 +119,10 @@ def test_up_work_recover_down(machine: Machine) -> None:
     assert machine.json("down")["stopped"] is False
 
 
-def _page(address: str) -> str:
-    """A page as text; nothing while it cannot be reached."""
+def _page(address: str, browser: OpenerDirector) -> str:
+    """A page as text; nothing while it cannot be reached, or where it is refused."""
     try:
-        with urlopen(address, timeout=10) as answer:  # noqa: S310  an address of our own making
+        with browser.open(address, timeout=10) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

@@ -18,9 +18,10 @@ from tests.support.installation import Bench, noop
 from tests.support.scrape import OPENMETRICS, Scrape, scrape
 from tests.support.wait import until
 from vibey.domain.errors import InvalidInput, Refused, ServiceUnavailable
-from vibey.services.exporter import Exporter, address_of, is_open
+from vibey.services.exporter import Exporter, address_of
 from vibey.services.exposition import Scraper
 from vibey.services.installation import Installation
+from vibey.services.web_guard import is_open
 from vibey.settings import Source, settings_of
 
 if TYPE_CHECKING:
@@ -89,6 +90,22 @@ def test_a_token_has_to_be_shown(serve: Callable[..., str], shown: str) -> None:
         assert code == 401
         assert "vibey_" not in words
     assert scrape(url, "secret")("vibey_slots", engine="a") == 1
+
+
+def test_without_a_token_a_foreign_name_for_this_machine_is_refused(serve: Callable[..., str]) -> None:
+    """A site that lets its own name lead to 127.0.0.1 cannot read them through a visitor's browser; a token may."""
+    url = serve()
+    for path in (url, url.replace("/metrics", "/")):
+        code, words = _refused(Request(path, headers={"Host": "evil.example"}))  # noqa: S310  loopback
+        assert code == 403
+        assert "VIBEY_METRICS_TOKEN" in words
+        assert "vibey_" not in words
+    for host in ("localhost:9464", "[::1]"):
+        with urlopen(Request(url, headers={"Host": host}), timeout=10) as answer:  # noqa: S310  loopback
+            assert answer.status == 200
+    guarded = Request(serve(token="secret"), headers={"Host": "metrics.example", "Authorization": "Bearer secret"})  # noqa: S310  loopback
+    with urlopen(guarded, timeout=10) as answer:  # noqa: S310  loopback
+        assert answer.status == 200
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:9464", "example.org:9464", "::0"])

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from vibey.cli.main import cli
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -56,7 +57,7 @@ class Cli:
         return Said(result.exit_code, result.stdout, result.stderr)
 
 
-def write_config(path: Path, services: dict[str, str], more: str = "") -> Path:
+def write_config(path: Path, services: Mapping[str, object], more: str = "") -> Path:
     """Write a configuration with these services and further text; returns its path."""
     lines = ["[services]", *(f"{key} = {json.dumps(value)}" for key, value in services.items())]
     path.write_text("\n".join([*lines, more]), encoding="utf-8")

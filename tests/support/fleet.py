@@ -138,7 +138,7 @@ class Fleet:
             apply(self.installation)
 
     def _tables(self, services: Services | None, prefix: str, tables: Mapping[str, Any]) -> dict[str, Any]:
-        own: dict[str, Any] = {"data_dir": str(self.folder / "data"), "redis_prefix": prefix}
+        own: dict[str, Any] = {"data_dir": str(self.folder / "data"), "redis_prefix": prefix, "flower_login": "never"}
         if services is not None:
             own.update(database_url=services.database_url, redis_url=services.redis_url)
         defaults = {"mode": "singleton", "lease_seconds": 3, "retry_backoff_seconds": 0}

@@ -796,7 +796,18 @@ class Up(Shape):
     started: bool = Field(description="Whether it was started now.")
     processes: list[Process] = Field(description="The processes.")
     flower: str | None = Field(description="The address of the pages.")
+    flower_login: str | None = Field(
+        description="What they ask for: none, link (`vibey pages` prints it) or own (Flower was started with it)."
+    )
     metrics: str | None = Field(description="The address of the metrics.")
+
+
+class Pages(Shape):
+    """Where this machine's pages in Flower are."""
+
+    address: str = Field(description="Their address.")
+    login: str = Field(description="What they ask for: none, link or own, the login that Flower was started with.")
+    link: str | None = Field(description="The link that logs a browser in; null where there is none.")
 
 
 class UnitWritten(Shape):
@@ -1097,6 +1108,7 @@ OUTPUTS: Mapping[str, tuple[type[Shape], ...]] = {
     "migrate": (Migrated,),
     "mode": (Mode,),
     "new": (Project,),
+    "pages": (Pages,),
     "project list": (Projects,),
     "project set": (Project,),
     "project show": (ShownProject,),

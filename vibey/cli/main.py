@@ -33,7 +33,20 @@ WHOLE = 200
 COMMANDS = {
     "Start": ("init", "up", "down", "migrate", "apply", "doctor", "config", "demo", "completion"),
     "Work": ("new", "project", "enqueue", "cancel", "retry"),
-    "Look": ("status", "jobs", "job", "explain", "logs", "engines", "slots", "mode", "cost", "ledger", "metrics"),
+    "Look": (
+        "status",
+        "jobs",
+        "job",
+        "explain",
+        "logs",
+        "engines",
+        "slots",
+        "mode",
+        "cost",
+        "ledger",
+        "pages",
+        "metrics",
+    ),
     "Operate": ("engine", "measure", "audit", "simulate", "replay", "prune", "backup", "restore", "purge", "bench"),
 }
 

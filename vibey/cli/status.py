@@ -42,6 +42,7 @@ def status(*, project: str, watch: bool, as_json: bool) -> None:
     something, then full, then at work; how many are not shown is said below them.
     """
     from vibey.services import views
+    from vibey.services.login import running_pages
 
     if watch and as_json:
         raise click.UsageError("--watch is for people; for a program, call vibey status --json again and again")
@@ -53,7 +54,8 @@ def status(*, project: str, watch: bool, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
     else:
-        output.console().print(_page(found))
+        here = running_pages(session.settings())
+        output.console().print(_page(found, pages=here.words if here else ""))
 
 
 def _configuration(found: Mapping[str, Any]) -> str:
@@ -125,7 +127,7 @@ def by_trouble(engines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return sorted(engines, key=rank)
 
 
-def _page(found: Mapping[str, Any], left_out: int = 0) -> Group:
+def _page(found: Mapping[str, Any], left_out: int = 0, pages: str = "") -> Group:
     from rich.console import Group
     from rich.text import Text
 
@@ -139,6 +141,7 @@ def _page(found: Mapping[str, Any], left_out: int = 0) -> Group:
         *(("", problem) for problem in _problems(found)),
         ("config", _configuration(found)),
         ("database", output.database(found["database"])),
+        *([("pages", pages)] if pages else []),
     ]
     rest = f"; {output.many(left_out, 'engine')} more: vibey engines" if left_out else ""
     as_of = Text(f"project {found['project']}, as of {output.clock(found['as_of'])} UTC{rest}", style="dim")

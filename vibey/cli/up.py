@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from vibey.services.apply import Plan
     from vibey.services.doctor import Check
+    from vibey.services.login import Pages
     from vibey.services.machine import Up
     from vibey.settings import Settings
 
@@ -145,7 +146,8 @@ def _as_json(done: Up) -> dict[str, Any]:
         "running": True,
         "started": done.started,
         "processes": processes,
-        "flower": done.flower,
+        "flower": done.flower and done.flower.address,
+        "flower_login": done.flower and done.flower.login,
         "metrics": done.metrics,
     }
 
@@ -154,10 +156,17 @@ def _report(done: Up) -> None:
     names = ", ".join(f"{each.name} (pid {each.pid})" for each in done.processes)
     click.echo(f"{'up' if done.started else 'running already'}: {names}")
     if done.flower:
-        click.echo(f"Flower: {done.flower}")
+        click.echo(f"Flower: {_where(done.flower)}")
     if done.metrics:
         click.echo(f"metrics: {done.metrics}")
     click.echo("look: vibey status --watch; stop: vibey down")
+
+
+def _where(found: Pages) -> str:
+    """Where the pages are. The link that logs in is printed to a person alone, not to what may be a log."""
+    if found.link and sys.stdout.isatty():
+        return f"{found.link}\n  the link logs a browser in; again: vibey pages"
+    return found.words
 
 
 def _watch(chosen: Settings, ended: threading.Event) -> None:

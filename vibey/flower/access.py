@@ -1,8 +1,4 @@
-"""Access: who may look, who may act, and what a browser may do with a page of ours.
-
-Looking is as open as Flower is: with a login for whoever has one, without one only on loopback, which `seam` sees to.
-There a page is given only to a request that names this machine: a foreign site that has its own name lead to
-127.0.0.1 would else read jobs through the visitor's browser.
+"""Access: who may act, and what a browser may do with a page of ours. Who may look at all, `vibey.flower.guard` says.
 
 Acting wants three things. The operator has said so, by `FLOWER_VIBEY_ACTIONS=true`; Flower has a login; and the request
 shows that a page of ours sent it: it comes from this origin by the browser's own word, and carries the token that
@@ -14,7 +10,6 @@ if some escaping were forgotten.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any
@@ -34,6 +29,7 @@ from vibey.domain.errors import (
     UnknownName,
     VibeyError,
 )
+from vibey.services.control import owner
 
 if TYPE_CHECKING:
     from vibey.flower.desk import Desk
@@ -43,6 +39,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+PLAIN_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 STATUSES: tuple[tuple[type[VibeyError], int], ...] = (
     (UnknownName, 404),
     (Refused, 409),
@@ -54,32 +51,19 @@ STATUSES: tuple[tuple[type[VibeyError], int], ...] = (
 LATE = "the database has not answered for a while; vibey doctor says more"
 
 
-def has_login(options: Any) -> bool:  # noqa: ANN401  options are attributes made at run time
-    """Whether Flower asks who you are."""
+def has_own_login(options: Any) -> bool:  # noqa: ANN401  options are attributes made at run time
+    """Whether the operator has given Flower a login of its own kinds, basic or OAuth2."""
     return bool(options.basic_auth or options.auth)
 
 
-def may_act(options: Any) -> bool:  # noqa: ANN401  as above
+def may_act(application: Any) -> bool:  # noqa: ANN401  Flower is untyped
     """Whether the pages offer actions at all."""
-    return has_login(options) and actions_wished()
+    return bool(application.settings["vibey_guard"].has_login) and actions_wished()
 
 
 def actions_wished() -> bool:
     """Whether the operator allows actions; ValueError for a word that is neither yes nor no."""
     return bool(strtobool(os.environ.get(ACTIONS_VARIABLE) or "false"))
-
-
-def is_here(host: str) -> bool:
-    """Whether a request's `Host` names this machine by an address or as localhost."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
-    return True
 
 
 def is_from(origin: str, host: str) -> bool:
@@ -120,30 +104,36 @@ class Guarded(BaseHandler):  # type: ignore[misc] # Flower is untyped
         self.set_header("Referrer-Policy", "same-origin")
         self.set_header("Cache-Control", "no-store")
 
+    def set_plain_style(self) -> None:
+        """Allow the style that a page without files of ours carries in itself; it shows nothing of a job."""
+        self.set_header("Content-Security-Policy", PLAIN_POLICY)
+
     @override
     def prepare(self) -> None:
-        """Refuse a foreign name for this machine where no login protects it."""
-        host = self.request.host
-        if not has_login(self.application.options) and not is_here(host):
-            raise HTTPError(403, "without a login these pages answer only to localhost; use it, or give Flower a login")
+        """Have the reader ready."""
         self.desk.use(self.application.capp)
 
     @override
     def check_xsrf_cookie(self) -> None:
-        """Let a request that changes something come only from a page of ours."""
-        site, origin = self.request.headers.get("Sec-Fetch-Site"), self.request.headers.get("Origin")
-        if site is not None and site != "same-origin":
-            raise HTTPError(403, "this came from another site")
-        if origin is not None and not is_from(origin, self.request.host):
-            raise HTTPError(403, "this came from another origin")
-        if site is None and origin is None:
+        """Let a request that changes something come only from a page of ours: it says from where, and shows the token.
+
+        One that says it is from elsewhere does not get here.
+        """
+        if "Sec-Fetch-Site" not in self.request.headers and "Origin" not in self.request.headers:
             raise HTTPError(403, "this does not say where it came from")
         RequestHandler.check_xsrf_cookie(self)
 
     @property
     def person(self) -> str:
-        """Who is logged in, as the ledger has it: the name before the colon of a basic login, or an e-mail address."""
-        if self.application.options.auth:
+        """Who is logged in, as the ledger has it.
+
+        The name before the colon of a basic login, an e-mail address, or, by a link, the user whose Flower this is: no
+        other could read the token.
+        """
+        options = self.application.options
+        if not has_own_login(options):
+            return owner().rpartition("@")[0]
+        if options.auth:
             return str(self.current_user)
         header = self.request.headers.get("Authorization", "")
         return b64decode(header.partition(" ")[2]).decode("utf-8", "replace").partition(":")[0]
@@ -158,9 +148,6 @@ class Guarded(BaseHandler):  # type: ignore[misc] # Flower is untyped
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Tell it in a page like the others."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
-        if status_code == 401:
-            super().write_error(status_code, **kwargs)
-            return
         words = "something went wrong here; Flower's log says more"
         if isinstance(error, VibeyError | TimeoutError):
             status_code, words = status_of(error), words_of(error)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tornado import web
 from tornado.web import url
 from typing_extensions import override
 
@@ -43,7 +42,6 @@ class LiveLog(Live):
     """The stream of a run's output."""
 
     @override
-    @web.authenticated
     async def get(self, job: str | None = None) -> None:
         """Tell the output of the run asked for, else of the job's newest, as it changes."""
         asked = self.asked(job)

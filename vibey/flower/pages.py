@@ -63,7 +63,7 @@ class Shown(Guarded):
         application, sheet = self.application, self.sheet
         load = application.settings["template_loader"].load
         notice, template = load("router/configuration.html"), load(f"router/{sheet.name}.html")
-        acts = may_act(application.options)
+        acts = may_act(application)
 
         def draw(installation: Installation) -> Frame:
             view = sheet.read(installation, asked)
@@ -79,7 +79,6 @@ class Shown(Guarded):
 class Page(Shown):
     """The whole page."""
 
-    @web.authenticated
     async def get(self, job: str | None = None) -> None:
         """Show it."""
         asked = self.asked(job)
@@ -98,7 +97,7 @@ class Page(Shown):
             live=show.with_query(live, {name: value for name, value in asked.items() if name != "id"}),
             job=job,
             done=DONE.get(self.get_query_argument("done", "")),
-            acts=may_act(self.application.options),
+            acts=may_act(self.application),
             choices={**sheets.CHOICES, **names},
         )
 
@@ -122,7 +121,6 @@ class Live(Shown):
         """Note that the viewer has gone."""
         self.gone.set()
 
-    @web.authenticated
     async def get(self, job: str | None = None) -> None:
         """Tell what is new until the viewer goes, or an hour is over."""
         asked = self.asked(job)
@@ -176,7 +174,6 @@ class Live(Shown):
 class FindJob(Guarded):
     """A number typed into the field for jobs."""
 
-    @web.authenticated
     def get(self) -> None:
         """Lead to the job's page."""
         number = self.get_query_argument("id", "").strip().removeprefix("#")

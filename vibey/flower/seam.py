@@ -5,7 +5,8 @@ its application: it runs its configuration file, which is Python, and it hands o
 `flower.urls.handlers` and dictionary `flower.urls.settings`. Our configuration file (`vibey.flower.flowerconfig`) calls
 `install`, which adds to both. So the pages are Flower's own handlers in Flower's own process, with its options, login,
 prefix, look and navigation, and nothing of Flower is replaced: a subclass would have needed a command of its own, with
-a copy of Flower's, and people would have had to know to start that one.
+a copy of Flower's, and people would have had to know to start that one. One function of its application is wrapped,
+through which every request passes to its handler: the guard stands there.
 
 What is added: handlers of the pages, before Flower's, so that `/` is ours and its worker list stays at `/workers`; a
 template loader that knows our templates beside Flower's, and puts our entries into its navigation; the `Desk` that
@@ -13,26 +14,32 @@ reads. `vibey.worker.application` names the configuration file in Flower's varia
 `flowerconfig.py` in the working folder; `--conf` names another. One of your own keeps the pages by importing from ours.
 
 What is refused at the start, once every option is known: an address that others can reach without a login, and a basic
-login that is empty. tornado calls back when all options are parsed; nothing listens before. Flower's API never runs
-without a login: the variable that would open it is taken away.
+login that is empty. What the guard asks for is settled then, too. tornado calls back when all options are parsed;
+nothing listens before. Flower's API never runs without a login: the variable that would open it is taken away.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flower import urls
+from flower.app import Flower
 from flower.options import default_options
 from tornado import template
 from tornado.web import StaticFileHandler, url
 from typing_extensions import override
 
-from vibey.flower import actions, logtail, pages
-from vibey.flower.access import ACTIONS_VARIABLE, actions_wished, has_login
+from vibey.domain.errors import VibeyError
+from vibey.flower import actions, guard, logtail, pages
+from vibey.flower.access import ACTIONS_VARIABLE, actions_wished, has_own_login
 from vibey.flower.desk import Desk
+from vibey.services.login import asks_by_link, make_token
+from vibey.services.programs import Layout
+from vibey.services.web_guard import is_open
+from vibey.settings import load
 
 HERE = Path(__file__).parent
 FLOWER_TEMPLATES = Path(urls.settings["template_path"])
@@ -67,7 +74,8 @@ def install() -> None:
     """Add the pages to what Flower makes its application of, and watch its options; again does nothing."""
     if "vibey" in urls.settings:
         return
-    default_options.add_parse_callback(partial(refuse_open, default_options))
+    default_options.add_parse_callback(partial(_settle, default_options))
+    Flower.find_handler = guard.guarded(Flower.find_handler)
     urls.settings.update(
         vibey=Desk(),
         router_static=str(HERE / "static"),
@@ -76,11 +84,26 @@ def install() -> None:
         ui_methods={"router_tabs": pages.tabs, "router_static": pages.static_address},
     )
     static = url(r"/router/static/(.*)", StaticFileHandler, {"path": str(HERE / "static")}, name="router-static")
-    urls.handlers[:0] = [*pages.handlers(), *logtail.handlers(), *actions.handlers(), static]
+    urls.handlers[:0] = [*pages.handlers(), *logtail.handlers(), *actions.handlers(), *guard.handlers(), static]
+
+
+def _settle(options: Any) -> None:  # noqa: ANN401  options are attributes made at run time
+    """Settle what the guard asks for, once every option is known; end the program where that is too little."""
+    refuse_open(options)
+    try:
+        settings = load()
+        asks = not has_own_login(options) and asks_by_link(settings)
+        token = make_token(Layout(settings.data_dir)) if asks else ""
+    except VibeyError as error:
+        raise SystemExit(f"vibey: {error}") from None
+    if token:
+        logging.getLogger("flower.vibey").info("the pages ask for a login; vibey pages prints a link that logs in")
+    opened = frozenset(f"/{name}" for name in settings.services.flower_open)
+    urls.settings["vibey_guard"] = guard.Guard(options, token, opened)
 
 
 def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes made at run time
-    """End the program if others could reach Flower, or anybody its API, without a login."""
+    """End the program if others could reach Flower, or anybody its API, without a login of the operator's."""
     try:
         actions_wished()
     except ValueError as error:
@@ -90,7 +113,7 @@ def refuse_open(options: Any) -> None:  # noqa: ANN401  options are attributes m
             "vibey: FLOWER_BASIC_AUTH (--basic-auth) is not user:password, both not empty and without a comma; "
             "an empty login would let everybody in: correct it, or leave it out"
         )
-    if has_login(options):
+    if has_own_login(options):
         return
     remedy = "keep it on 127.0.0.1, or set FLOWER_BASIC_AUTH=user:password"
     if not options.unix_socket and is_open(options.address):
@@ -101,13 +124,3 @@ def is_credential(word: str) -> bool:
     """Whether a basic login asks for something: Flower takes any text, the empty one of an unset variable too."""
     user, _, password = word.partition(":")
     return bool(user and password)
-
-
-def is_open(address: str) -> bool:
-    """Whether an address to listen on can be reached from other machines; the empty one stands for all."""
-    if address == "localhost":
-        return False
-    try:
-        return not ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return True

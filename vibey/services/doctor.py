@@ -17,6 +17,7 @@ from vibey.services.display import database, many
 from vibey.services.fleet import config_of
 from vibey.services.host import host_checks
 from vibey.services.installation import Installation, is_embedded, service_urls
+from vibey.services.login import running_pages
 from vibey.services.prune import kept
 from vibey.services.purse import PaidPools, purses
 from vibey.services.views import engines, workers
@@ -49,6 +50,7 @@ def examine(settings: Settings, waiting: Waiting | None = None) -> Iterator[Chec
     yield from run_check("disk", lambda: host_checks(settings), waiting)
     servers = run_check("servers", lambda: _servers(settings), waiting)
     yield from servers
+    yield from run_check("flower", lambda: _flower(settings), waiting)
     if any(server.state is State.FAIL for server in servers):
         yield from _engines(settings, waiting)
         return
@@ -103,6 +105,13 @@ def _servers(settings: Settings) -> Iterator[Check]:
             yield Check(name, State.FAIL, detail, "run: vibey up")
         elif server.pid is None:
             yield Check(name, State.FAIL, "not running", "run: vibey up")
+
+
+def _flower(settings: Settings) -> Iterator[Check]:
+    """Where the pages are that `vibey up` serves here, and what they ask for; nothing where it serves none."""
+    found = running_pages(settings)
+    if found is not None:
+        yield Check("flower", State.OK, found.words)
 
 
 def _postgres(installation: Installation) -> Iterator[Check]:

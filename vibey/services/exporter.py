@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +12,7 @@ from typing_extensions import override
 
 from vibey.domain.errors import InvalidInput, Refused, ServiceUnavailable, VibeyError
 from vibey.services.exposition import Scraper
+from vibey.services.web_guard import has_bearer, is_here, is_open
 
 if TYPE_CHECKING:
     from vibey.services.installation import Installation
@@ -31,16 +30,6 @@ def address_of(listen: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
         raise InvalidInput("listen", listen, "HOST:PORT, such as 127.0.0.1:9464")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def is_open(host: str) -> bool:
-    """Whether an address to listen on can be reached from other machines; a name other than localhost counts as so."""
-    if host == "localhost":
-        return False
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return True
 
 
 class Exporter:
@@ -122,8 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  the name http.server looks for
 
     def _answer(self) -> tuple[HTTPStatus, bytes, str]:
-        if not self._may():
-            return HTTPStatus.UNAUTHORIZED, b"a token is needed: Authorization: Bearer TOKEN\n", PLAIN
+        refusal = self._refusal()
+        if refusal is not None:
+            return *refusal, PLAIN
         if self.path.partition("?")[0] != PATH:
             return HTTPStatus.NOT_FOUND, f"there is only {PATH}\n".encode(), PLAIN
         try:
@@ -132,10 +122,18 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode(), PLAIN
         return HTTPStatus.OK, body, content_type
 
-    def _may(self) -> bool:
+    def _refusal(self) -> tuple[HTTPStatus, bytes] | None:
+        """Why this request gets no metrics: it lacks the token, or there is none and it names another machine."""
         token = cast("_Server", self.server).token
-        shown = self.headers.get("Authorization", "")
-        return not token or hmac.compare_digest(shown.encode(), f"Bearer {token}".encode())
+        if token:
+            if has_bearer(self.headers.get("Authorization", ""), token):
+                return None
+            return HTTPStatus.UNAUTHORIZED, b"a token is needed: Authorization: Bearer TOKEN\n"
+        names = self.headers.get_all("Host", [])
+        if not names or is_here(",".join(names)):
+            return None
+        words = f"without a token metrics are given only by an address of this machine; set {TOKEN_VARIABLE}\n"
+        return HTTPStatus.FORBIDDEN, words.encode()
 
     @override
     def log_message(self, format: str, *args: Any) -> None:

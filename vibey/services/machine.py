@@ -23,6 +23,7 @@ from vibey.services.apply import apply, plan
 from vibey.services.doctor import Check, State, check
 from vibey.services.host import files_needed, require_host
 from vibey.services.installation import Installation, ensure_services, is_embedded, service_urls
+from vibey.services.login import make_token, pages
 from vibey.services.programs import (
     BEAT,
     BUILD,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from vibey.services.apply import Plan
+    from vibey.services.login import Pages
     from vibey.services.supervised import Process
     from vibey.settings import Settings
 
@@ -57,7 +59,7 @@ class Up:
 
     started: bool
     processes: tuple[Process, ...]
-    flower: str | None
+    flower: Pages | None
     metrics: str | None
 
 
@@ -215,6 +217,8 @@ def _programs(settings: Settings, steps: Steps, *, with_flower: bool) -> tuple[P
     programs = [*WORKERS]
     if with_flower and _is_free(steps, "flower", ports.flower_port, ", or use --no-flower"):
         programs.append(flower_program(settings))
+        if pages(settings, os.environ).login == "link":
+            make_token(Layout(settings.data_dir))
     if ports.metrics_port and _is_free(steps, "metrics", ports.metrics_port, ", or to 0"):
         programs.append(metrics_program(settings))
     return tuple(programs)
@@ -312,7 +316,7 @@ def _compare_versions(installation: Installation, steps: Steps) -> None:
 def _now(settings: Settings, layout: Layout, *, started: bool) -> Up:
     found = tuple(supervised.processes(layout))
     names, ports = {each.name for each in found}, settings.services
-    flower = f"http://{LOOPBACK}:{ports.flower_port}" if "flower" in names else None
+    flower = pages(settings, os.environ) if "flower" in names else None
     metrics = f"http://{LOOPBACK}:{ports.metrics_port}/metrics" if "metrics" in names else None
     return Up(started, found, flower, metrics)
 

@@ -37,6 +37,7 @@ PYTHON_VARIABLE = "VIBEY_PYTHON"
 LONGEST_SOCKET = 90
 LOOPBACK = "127.0.0.1"
 FLOWER_CONFIGURATION = "flowerconfig.py"
+FLOWER_LOGIN_PATH = "/router/login"
 # To route and to tick, also while the other process is busy.
 CONTROL_PROCESSES = 2
 FLOWER_LOGIN = frozenset(
@@ -181,6 +182,11 @@ class Layout:
             return plain
         digest = blake2b(os.fsencode(self.data_dir), digest_size=8).hexdigest()
         return Path(tempfile.gettempdir()) / f"vibey-{os.getuid()}-{digest}" / "supervisord.sock"
+
+    @property
+    def flower_token(self) -> Path:
+        """The file of the token that Flower's login link carries."""
+        return self.folder / "flower.token"
 
     def require_own_socket_folder(self) -> None:
         """Refused when the socket's folder is another user's, is open to others or is a link.

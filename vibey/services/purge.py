@@ -37,7 +37,7 @@ _FINDING = re.compile(r"[a-z-]+\.(\d+\.new|json)")
 # What supervisord, the programs and their logs are called.
 _PROCESS_FILE = re.compile(
     r"supervisord\.(conf|pid|out|log(\.\d+)?|sock(\.\d+)?)|[a-z]+\.log(\.\d+)?|beat-schedule([-.].*)?"
-    r"|flowerconfig\.py|up\.lock"
+    r"|flowerconfig\.py|flower\.token(\..*)?|up\.lock"
 )
 
 

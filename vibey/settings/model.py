@@ -45,6 +45,7 @@ Effort = Literal["trivial", "low", "standard", "high", "max", "ultra"]
 Select = Literal["ordered", "weighted", "tiered"]
 TierBy = Literal["tier", "weight"]
 WhenFull = Literal["next", "wait"]
+FlowerLogin = Literal["auto", "always", "never"]
 
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 NAME_RULE = "1 to 63 lowercase letters, digits, dots, dashes and underscores, the first a letter or digit"
@@ -129,6 +130,10 @@ class ServiceSettings(Table):
         PlainValidator(Text("1 to 64 letters, digits and any of : . _ - { }", r"[A-Za-z0-9:._{}-]{1,64}")),
     ] = "vibey:"
     flower_port: Annotated[int, PlainValidator(Whole(1, 65535, "a TCP port"))] = 5555
+    flower_login: Annotated[FlowerLogin, PlainValidator(OneOf(get_args(FlowerLogin)))] = "auto"
+    flower_open: Annotated[
+        tuple[str, ...], PlainValidator(Words("pages out of metrics, healthcheck", "metrics|healthcheck"))
+    ] = ()
     metrics_port: Annotated[int, PlainValidator(Whole(0, 65535, "a TCP port", "0 serves none"))] = 0
     keep_days: Annotated[int, PlainValidator(Whole(0, 36_500, "a whole number of days", "0 keeps for ever"))] = 90
 
