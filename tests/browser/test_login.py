@@ -32,7 +32,7 @@ def link_of(site: Site) -> str:
 
 
 @pytest.mark.parametrize("width", [375, 1280])
-def test_one_click_on_the_link_logs_in(shared: Site, open_tab: Callable[..., Any], tmp_path: Path, width: int) -> None:
+def test_one_click_on_the_link_logs_in(shared: Site, open_tab: Callable[..., Any], width: int) -> None:
     """Without it a page says how to get one; with it, also from another site, all pages work, Flower's own included."""
     tab = open_tab(width=width)
     page = tab.page
@@ -40,7 +40,6 @@ def test_one_click_on_the_link_logs_in(shared: Site, open_tab: Callable[..., Any
         answer = page.goto(address)
         assert (answer.status, "vibey pages" in page.inner_text("main")) == (401, True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.screenshot(path=tmp_path / "refused.png")
     assert all("401" in words for words in tab.complaints)
     tab.complaints.clear()
     html = f'<a href="{link_of(shared)}">the link</a>'
@@ -49,7 +48,6 @@ def test_one_click_on_the_link_logs_in(shared: Site, open_tab: Callable[..., Any
     page.click("a")
     page.wait_for_url(f"{shared.origin}/engines")
     page.wait_for_selector(LIVE)
-    page.screenshot(path=tmp_path / "engines.png")
     (job,) = shared.bench.enqueue(1)
     page.goto(f"{shared.origin}/queue")
     page.wait_for_selector(f"a:has-text('{job}')")
@@ -57,7 +55,6 @@ def test_one_click_on_the_link_logs_in(shared: Site, open_tab: Callable[..., Any
         assert page.goto(shared.origin + path).status == 200
         page.wait_for_selector(sign)
         page.wait_for_load_state("networkidle")
-        page.screenshot(path=tmp_path / f"{path[1:]}.png")
     page.goto(f"{shared.origin}/workers")
     page.evaluate("document.querySelector('.navbar-nav a[href=\"/jobs\"]').click()")
     page.wait_for_url(f"{shared.origin}/jobs")

@@ -168,7 +168,8 @@ class Refusal(Guarded):
         self.current_user = None
         command = "vibey pages" if self.words == NO_LINK else ""
         self.set_plain_style()
-        words = {"title": "Not shown", "words": self.words, "command": command, "start": ""}
+        title = "Not shown" if self.refused_with == 403 else "Log in first"
+        words = {"title": title, "words": self.words, "command": command, "start": ""}
         self.finish(self.render_string("router/plain.html", **words))
 
     @override
