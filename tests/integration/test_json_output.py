@@ -58,6 +58,7 @@ COMMANDS = (
     "measure --force",
     "mode",
     "new website",
+    "pages",
     "project list",
     "project show website",
     "project set website paid_daily_cap=5",
