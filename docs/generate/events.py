@@ -31,8 +31,8 @@ UNIT = ("engine", "paid_today", "cap_remaining_after", "utc_day")
 END = ("run", "reason", "delay_ms", "cost_usd", "cap_unit")
 
 DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
-    Event.PROJECT_CREATED: ("a project is made, with its copy of the dispatch settings", POLICY),
-    Event.PROJECT_CHANGED: ("a project's dispatch settings change; only the changed keys", POLICY),
+    Event.PROJECT_CREATED: ("a project is made, with its copy of the dispatch settings", (*POLICY, "by")),
+    Event.PROJECT_CHANGED: ("a project's dispatch settings change; only the changed keys", (*POLICY, "was", "by")),
     Event.JOB_ENQUEUED: ("a job is enqueued, in its producer's transaction", ()),
     Event.RUN_GRANTED: ("a run is made, with its slot, token and decision", ("why", "attempt")),
     Event.RUN_STARTED: ("a worker starts it by its token", ()),
@@ -75,10 +75,10 @@ DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
     ),
     Event.CIRCUIT_CHANGED: (
         "a circuit opens (`open` says why), puts its probe off, or closes (`open` is null; `by` a person)",
-        ("account", "open", "probe_at_ms", "resets_at_ms", "by"),
+        ("account", "open", "probe_at_ms", "resets_at_ms", "was", "by"),
     ),
     Event.ENGINE_CHANGED: (
-        "an engine is paused, resumed, preferred, demoted, found unfit, or learned about",
+        "an engine is paused, resumed, preferred, demoted, found unfit or fit again, or learned about",
         (
             "paused",
             "by",
@@ -89,13 +89,20 @@ DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
             "note",
             "account",
             "demoted_until",
+            "installed",
             "conformant",
+            "login_ok",
             "detail",
+            "was",
         ),
     ),
     Event.EXCLUSION_WAIVED: (
         "an exclusion is not obeyed: it would have left no engine (`handoff`), or its tier empty (a rise of `effort`)",
         ("attempt", "reason"),
+    ),
+    Event.WORKER_CHANGED: (
+        "a worker begins to serve engines, serves others, or leaves; a row that nobody renewed is dropped after a day",
+        ("worker", "host", "engines", "slots", "concurrency", "generation", "version", "problems", "was"),
     ),
     Event.CONFIGURATION_APPLIED: (
         "a configuration is put in force; `difference` has one line each, `undone` is what an undo went back from",
@@ -113,6 +120,9 @@ What happened, one line each, in the order of writing. A trigger in the database
 line has a number, an instant by the database's clock, a kind, where they apply project, job, run and engine, the UTC
 day for units of the cap, and data. `vibey ledger` shows them, `--json` whole. Kinds marked ◇ are left out by
 `vibey ledger --public`.
+
+Whatever changes the fleet has its event, written in the transaction that changes it: `by` is who did it, and `was` what
+held before, in the same words as what holds now.
 
 Every move of a job has its event, written in the transaction that moves it; `vibey audit` checks that (I8).
 """

@@ -65,6 +65,49 @@ BREACHES = [
         ),
         "wait without a reason",
     ),
+    (
+        "I3",
+        (
+            "alter table accounts drop constraint accounts_probe_run_id_fkey",
+            "update accounts set probe_run_id = 999999 where name = 'p'",
+        ),
+        "account p points to the probe run 999999, which is not there",
+    ),
+    (
+        "I3",
+        ("update accounts set probe_run_id = (select min(id) from runs where account = 'l') where name = 'p'",),
+        "p",
+    ),
+    ("I3", ("insert into job_labels (key, value, job_id) values ('k', 'v', 77)",), "label k=v points to job 77,"),
+    ("I3", ("update runs set engine = 'gone' where id = (select max(id) from runs)",), "points to engine gone with"),
+    ("I3", ("delete from jobs where id = (select min(id) from jobs where ended_at is not null)",), "points to job"),
+    (
+        "I3",
+        ("update decisions set pass_id = 99999 where id = (select max(id) from decisions)",),
+        "points to pass 99999",
+    ),
+    (
+        "I3",
+        (
+            (
+                "insert into sessions (session, pool, class, member, expires_at) "
+                "values ('default/s', 'main', 'x', 'gone', now() + interval '1 hour')"
+            ),
+        ),
+        "session default/s points to gone in pool main,",
+    ),
+    (
+        "I3",
+        (
+            (
+                "insert into group_states (pool, requirement_key, reason, since) "
+                "values ('left', 42, 'held', now() - interval '1 day')"
+            ),
+            "update generations set at = at - interval '1 hour'",
+            "update installation set last_clean_at = now()",
+        ),
+        "group 42 of pool left has a reason to wait (held) and no due job",
+    ),
     ("I4", (UNGUARD, f"update ledger set data = data || '{{\"paid_daily_cap\": 1}}' where {UNIT}"), "whose cap was 1"),
     ("I4", (UNGUARD, f"update ledger set data = data || '{{\"paid_today\": 7}}' where {UNIT}"), "says 7 taken before"),
     (

@@ -407,7 +407,7 @@ def test_process_left_behind_spoils_no_result(run: Run) -> None:
         (Success(cost_usd=Decimal("NaN"), tokens_out=-1), Success()),
         (Success(cost_usd=Decimal(-1)), Success()),
         (Success({"text": "a\0b\ud800"}), Success({"text": "a\ufffdb\ufffd"})),
-        (Failure(FailureClass.WORK, "a\0b"), Failure(FailureClass.WORK, "a\ufffdb")),
+        (Failure(FailureClass.WORK, "a\0b"), Failure(FailureClass.WORK, "a\ufffdb", unstarted=True)),
     ],
     ids=str,
 )

@@ -6,7 +6,9 @@ one that all of them reach, and it is checked where a value comes in, so that no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+_Container = Mapping[str, object] | Sequence[object]
 
 MOST_LEVELS = 200
 DEEP = ("lists and objects in one another", f"at most {MOST_LEVELS} levels of them")
@@ -15,15 +17,13 @@ DEEP = ("lists and objects in one another", f"at most {MOST_LEVELS} levels of th
 
 def is_too_deep(value: object) -> bool:
     """Whether a JSON value has more than `MOST_LEVELS` levels of lists and objects in one another."""
-    level: list[object] = [value]
-    for _ in range(MOST_LEVELS + 1):
-        level = [inner for each in level for inner in _within(each)]
+    level = _containers([value])
+    for _ in range(MOST_LEVELS):
         if not level:
             return False
-    return True
+        level = [inner for each in level for inner in _containers(each.values() if isinstance(each, Mapping) else each)]
+    return bool(level)
 
 
-def _within(value: object) -> list[object]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return list(value) if isinstance(value, list | tuple) else []
+def _containers(values: Iterable[object]) -> list[_Container]:
+    return [value for value in values if isinstance(value, Mapping | list | tuple)]

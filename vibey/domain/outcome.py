@@ -72,7 +72,8 @@ class Failure:
     `detail` is one printable line. A capacity failure has a kind, and may say when to come back: either
     `resets_at_ms`, an instant the provider named (Unix epoch), or `resets_in_ms`, a wait counted from now. A
     wait becomes an instant only by the database's clock: see `dated`. A `final` failure of the work is its last word:
-    another attempt would lead to the same. `unstarted` means that the engine's own program was never started.
+    another attempt would lead to the same. `unstarted` means that the engine provably did no work: no process of
+    it was ever started. Vibey sets it for kinds of its own (see `vibey.engines.contract`).
     """
 
     failure_class: FailureClass

@@ -45,6 +45,12 @@ class RunContext:
         self._output: OutputLog | None = None
         self._refused: StopReason | None = None
         self._secrets: tuple[str, ...] = ()
+        self._work: list[SupervisedProcess] = []
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether any process of the engine's was started; one whose program could not be executed was not."""
+        return any(process.exit is None or process.exit.errno is None for process in self._work)
 
     @property
     def limits(self) -> Limits:
@@ -84,6 +90,7 @@ class RunContext:
         stdin: Path | None = None,
         directory: Path | None = None,
         secrets: Sequence[str] = (),
+        is_step: bool = False,
     ) -> SupervisedProcess:
         """Start a supervised process; RunStopped once the run has to end."""
         job = self._job
@@ -95,12 +102,15 @@ class RunContext:
         order = Order(tuple(argv), {**environment, **traced}, directory or self.directory, stdin, self._secrets)
         log = self.output
         try:
-            return self._watch.start(
+            process = self._watch.start(
                 lambda lease_end: SupervisedProcess(order, marks=marks, lease_end=lease_end, log=log)
             )
         except RunStopped as stop:
             self._refused = stop.reason
             raise
+        if not is_step:
+            self._work.append(process)
+        return process
 
     def masked(self, outcome: Outcome) -> Outcome:
         """The outcome without any secret a process of the run was given or may have found."""

@@ -18,6 +18,10 @@ files in `context.directory`, and leaves what its client changed to Vibey. Work 
 has none of this: nobody can stop it. Folder, log and lease renewal come into being when they are first touched,
 so an engine that needs none pays for none.
 
+A run that failed and did no work gives its unit of the cap back. Of Vibey's own kinds the context has the proof: no
+process of the engine's was started. An adapter of an installed kind may have worked in its own thread, so that its run
+keeps the unit unless the failure it returns says `unstarted=True`, and names no tokens and no cost.
+
 What `run` must do. Treat `job.payload` as data: write it to a file or a stream, never into an argument list,
 an environment or a path; `Handover` does. Give the process's end back as one outcome, best with `outcome_of`.
 Tell tokens and, if the client names it, the cost: in `Progress` as totals so far, in the outcome as the run's. Where
@@ -277,11 +281,13 @@ class Context(Protocol):
         stdin: Path | None = None,
         directory: Path | None = None,
         secrets: Sequence[str] = (),
+        is_step: bool = False,
     ) -> RunningProcess:
         """Start a supervised process with this environment plus the run's marks; RunStopped after a stop.
 
         `stdin` is a file it reads, default empty; `directory` is its working folder, best left to the default.
-        `secrets` are masked in the log and in the outcome.
+        `secrets` are masked in the log and in the outcome. `is_step`: a step of Vibey's own, which is no work of the
+        engine.
         """
 
 

@@ -59,11 +59,11 @@ class OpenAIEngine:
         """Ask, in a child process."""
         if prompt_of(job.payload) is None:
             words = "payload.prompt is missing: an openai engine needs its text"
-            return Failure(FailureClass.WORK, words, final=True, unstarted=True)
+            return Failure(FailureClass.WORK, words, final=True)
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)), unstarted=True)
+            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
         effort = self._config.achieved(job.effort)
         silence = self._config.stall_seconds or DEFAULT_SILENCE_SECONDS
         order = Order(self._base_url, self._model, self._fields.get(effort, {}), silence)

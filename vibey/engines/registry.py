@@ -35,15 +35,18 @@ def known_kinds() -> tuple[str, ...]:
     return tuple(sorted({*BUILT_IN, *_installed()}))
 
 
+def is_foreign(kind: str) -> bool:
+    """Whether a kind is another package's."""
+    return kind not in BUILT_IN
+
+
 def build(config: EngineConfig) -> Engine:
     """The adapter for this engine.
 
     Raises UnknownName for a kind nobody provides, Refused for one whose package cannot be loaded or makes no engine,
     InvalidInput for settings its kind cannot use. A built-in kind cannot be replaced by an installed one.
     """
-    if config.kind in BUILT_IN:
-        return _loaded(config.kind)(config)
-    return _foreign(config)
+    return _foreign(config) if is_foreign(config.kind) else _loaded(config.kind)(config)
 
 
 def equipped(config: EngineConfig) -> Engine:

@@ -112,12 +112,15 @@ def storable(value: object) -> object:
 
 
 def storable_outcome(outcome: Outcome) -> Outcome:
-    """The same outcome with words and a result that can be stored; an error where the result is no JSON object."""
+    """The same outcome with words and a result that can be stored; an error where the result is no JSON object.
+
+    Each value of a result has at most `MOST_LEVELS` levels: a result that is no object is put into one.
+    """
     if isinstance(outcome, Failure):
         return replace(outcome, detail=one_line(outcome.detail))
     if outcome.result is None:
         return outcome
-    if is_too_deep(outcome.result):
+    if any(is_too_deep(value) for value in outcome.result.values()):
         raise InvalidInput("result", *DEEP)
     result = wrapped(storable(outcome.result))
     # What came from a file in UTF-8 takes up to three times the bytes in ASCII; kinds add to what a program reports.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     wake: Callable[[float], bool] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     secrets: Callable[[], Sequence[str]] = tuple,
+    is_foreign: bool = False,
 ) -> Outcome | Stopped:
     """Run the job on the engine; its outcome, or why it was stopped. Blocks until nothing of it is left.
 
@@ -59,7 +61,8 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     ask. `wake(seconds)` blocks up to that long and returns True to have the lease renewed, and so a cancel
     seen, at once; it may be called, and block, for a moment after the run has ended. `on_progress` is called
     from this thread. `secrets` gives what no log and no outcome may show, beside what the processes are given; it is
-    asked when there is something to show.
+    asked when there is something to show. `is_foreign`: the engine is of an installed kind, which may work in its own
+    thread, so that a run without a process is no proof that it did no work.
     """
     description = engine.describe()
     watch = Watch(
@@ -72,25 +75,27 @@ def execute(  # noqa: PLR0913  (one call holds a whole run together, all but two
     context = RunContext(job, directory_root, watch, secrets)
     spending = Spending(description, cost_limit_usd, watch, on_progress)
     try:
-        outcome = context.masked(spending.completed(_outcome(engine, job, context, spending)))
+        outcome = _outcome(engine, job, context, spending)
         reason = context.ended_for()
     finally:
         context.close()
+    if isinstance(outcome, Failure) and not (context.has_worked or is_foreign):
+        outcome = replace(outcome, unstarted=True)
     return outcome if reason is None else _ended(reason, outcome, context.limits)
 
 
 def _outcome(engine: Engine, job: Job, context: RunContext, spending: Spending) -> Outcome:
-    """What the adapter answers; what it does wrong is Vibey's failure."""
+    """What the adapter answers, fit to be stored; what it does wrong is Vibey's failure."""
     try:
-        return _followed(engine, job, context, spending)
+        return context.masked(spending.completed(_followed(engine, job, context, spending)))
     except RunStopped as stop:
-        return Failure(FailureClass.VIBEY, str(stop))
+        return spending.completed(Failure(FailureClass.VIBEY, str(stop)))
     except Exception as error:  # noqa: BLE001  (whatever an adapter does wrong)
         # An adapter's error may quote what it was about to send.
         logger.error("the engine of run %s broke:\n%s", job.run_id, context.hidden(traceback.format_exc()))  # noqa: TRY400
         where = traceback.extract_tb(error.__traceback__)[-1]
         detail = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        return Failure(FailureClass.VIBEY, one_line(detail))
+        return context.masked(spending.completed(Failure(FailureClass.VIBEY, one_line(detail))))
 
 
 def _followed(engine: Engine, job: Job, context: RunContext, spending: Spending) -> Outcome:

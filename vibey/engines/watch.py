@@ -95,13 +95,16 @@ class Watch:
         self._lease_end = limits.safe_end(claimed_at)
         self._due = limits.next_due(claimed_at)
         self._unreached = False
+        self._is_deaf = False
         self.stopped: StopReason | None = None
 
     def begin(self) -> None:
         """Start watching; calling it again changes nothing."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._watch, name=self._name, daemon=True)
+            # Where no thread can be started this raises, and nothing is watched: then no process may start either.
+            thread.start()
+            self._thread = thread
 
     def end(self) -> None:
         """Stop watching and kill what still lives. No renewal is sent after this."""
@@ -149,14 +152,24 @@ class Watch:
             return list(self._processes)
 
     def _watch(self) -> None:
-        wake = self._wake or self._done.wait
         while not self._done.is_set():
-            news = wake(self._next_look())
+            news = self._rest(self._next_look())
             if self._done.is_set():
                 return
             if self.stopped is not StopReason.LEASE_LOST and (news or self._due.has_come()):
                 self._renew_once()
             self._check_time()
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait so long, or until there is news; whether there is. Without a way to await news, a renewal brings it."""
+        if self._wake is None or self._is_deaf:
+            return self._done.wait(seconds)
+        try:
+            return self._wake(seconds)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the lease has to be renewed)
+            logger.warning("%s: news cannot be awaited, a cancel is seen at the next renewal: %s", self._name, error)
+            self._is_deaf = True
+            return False
 
     def _next_look(self) -> float:
         looks = [self._due.seconds_left(), _LONGEST_WAIT_SECONDS]
@@ -173,7 +186,7 @@ class Watch:
         except Exception as error:  # noqa: BLE001  (whatever kept the answer away, the lease's clock decides)
             self._retry_soon(error)
             return
-        self._unreached = False
+        self._unreached = self._is_deaf = False
         if answer is Renewal.LOST:
             self.stop(StopReason.LEASE_LOST)
             return

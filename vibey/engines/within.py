@@ -48,11 +48,14 @@ class TreeContext:
         stdin: Path | None = None,
         directory: Path | None = None,
         secrets: Sequence[str] = (),
+        is_step: bool = False,
     ) -> RunningProcess:
         """Start a process in the tree; a git that has lost its repository finds none further up."""
         isolated = {**environment, **ISOLATION, "GIT_CEILING_DIRECTORIES": str(self.directory)}
         where = directory or self._folder
-        process = self._context.spawn(argv, environment=isolated, stdin=stdin, directory=where, secrets=secrets)
+        process = self._context.spawn(
+            argv, environment=isolated, stdin=stdin, directory=where, secrets=secrets, is_step=is_step
+        )
         self._processes.append(process)
         return process
 

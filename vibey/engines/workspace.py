@@ -123,13 +123,13 @@ class Workspaced:
             return (yield from self._engine.run(job, context))
         if not config.workspace_roots:
             words = f"engine {config.name} works in no repository: it has no workspace_roots"
-            return Failure(FailureClass.HANDOFF, words, unstarted=True)
+            return Failure(FailureClass.HANDOFF, words)
         if _no_git():
-            return Failure(FailureClass.MISCONFIGURED, f"{_NO_GIT}; {_GIT_FIX}", unstarted=True)
+            return Failure(FailureClass.MISCONFIGURED, f"{_NO_GIT}; {_GIT_FIX}")
         try:
             request = Request.of(job.payload, config)
         except DeclaredFailure as declared:
-            return Failure(FailureClass.WORK, one_line(str(declared)), unstarted=True)
+            return Failure(FailureClass.WORK, one_line(str(declared)))
         workspace = _Workspace(request, config, job, context, self._min_free)
         try:
             return (yield from workspace.around(self._engine))
@@ -162,7 +162,7 @@ class _Workspace:
         self.control.mkdir()
         prepared = yield from self._step("prepare", self._preparation())
         if isinstance(prepared, Failure):
-            return replace(prepared, unstarted=True)
+            return prepared
         self.made = dict(prepared.result or {})
         within = TreeContext(self.context, self.tree)
         outcome = yield from engine.run(self.job, within)
@@ -268,6 +268,7 @@ class _Workspace:
             program("vibey.engines.tree", name),
             environment={**allowed(os.environ), **import_path(), "VIBEY_RESULT_FILE": str(answer)},
             stdin=spoken,
+            is_step=True,
         )
         last = LastLine()
         for line in process.lines():

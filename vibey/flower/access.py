@@ -29,7 +29,7 @@ from vibey.domain.errors import (
     UnknownName,
     VibeyError,
 )
-from vibey.services.control import owner
+from vibey.services.owner import owner
 
 if TYPE_CHECKING:
     from vibey.flower.desk import Desk

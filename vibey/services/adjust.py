@@ -16,6 +16,7 @@ from vibey.domain.layer import LayerKind
 from vibey.domain.learning import learned
 from vibey.services.control import wake_all
 from vibey.services.enqueue import check_word
+from vibey.services.owner import owner
 from vibey.services.wording import instant
 from vibey.settings.values import Unusable, Weight
 from vibey.store import adjustments, engines, fleet, ledger
@@ -23,6 +24,7 @@ from vibey.store.ledger import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from vibey.domain.learning import History
     from vibey.services.installation import Installation
@@ -33,7 +35,9 @@ REVIEWED_SECONDS = 3600
 LEARNED_SECONDS = 1800
 
 
-def prefer(installation: Installation, name: str, factor: str, seconds: float, why: str = "") -> dict[str, Any]:
+def prefer(
+    installation: Installation, name: str, factor: str, seconds: float, why: str = "", *, by: str | None = None
+) -> dict[str, Any]:
     """Let a member's weight take a factor, written as a decimal, for so long; 1 takes it back.
 
     `name` is an engine's or a nested pool's. Returns what holds now: `member`, `factor`, `until`, `note`.
@@ -47,14 +51,16 @@ def prefer(installation: Installation, name: str, factor: str, seconds: float, w
         known = _members(connection)
         if name not in known:
             raise UnknownName("engine or nested pool", name, tuple(known))
+        before = adjustments.preference(connection, name)
         until = None
         if millionths == MILLION:
             adjustments.clear(connection, name)
         else:
             until = adjustments.prefer(connection, name, millionths, why, seconds)
-        now = {"factor": millionths / MILLION, "until": instant(until), "note": why}
+        now = _laid(millionths, until, why)
         engine = name if known[name] else None
-        data = {"layer": LayerKind.PREFERENCE.value, "member": name, **now}
+        was = None if before is None else _laid(before.factor, before.expires_at, before.note)
+        data = {"layer": LayerKind.PREFERENCE.value, "member": name, **now, "was": was, "by": by or owner()}
         ledger.append(connection, Event.ENGINE_CHANGED, engine=engine, data=data)
         return {"member": name, **now}
 
@@ -63,15 +69,15 @@ def prefer(installation: Installation, name: str, factor: str, seconds: float, w
     return done
 
 
-def demote(installation: Installation, name: str, seconds: float) -> str | None:
+def demote(installation: Installation, name: str, seconds: float, *, by: str | None = None) -> str | None:
     """Let an engine serve last for so long from now, whatever was said before; returns until when."""
     _check_length(seconds)
-    return _demote(installation, name, seconds)
+    return _demote(installation, name, seconds, by)
 
 
-def restore(installation: Installation, name: str) -> None:
+def restore(installation: Installation, name: str, *, by: str | None = None) -> None:
     """Let an engine serve in its place again."""
-    _demote(installation, name, None)
+    _demote(installation, name, None, by)
 
 
 def review(installation: Installation) -> int:
@@ -96,18 +102,24 @@ def _judged(histories: Iterable[History]) -> Iterable[tuple[str, int, str]]:
             yield history.engine, factor, f"{history.failed} of {history.runs} runs failed within the hour"
 
 
-def _demote(installation: Installation, name: str, seconds: float | None) -> str | None:
+def _demote(installation: Installation, name: str, seconds: float | None, by: str | None) -> str | None:
     def work(connection: Connection) -> str | None:
         row = engines.SET_DEMOTED.first(connection, engine=name, seconds=seconds)
         if row is None:
             raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
         until = instant(row.demoted_until)
-        ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"demoted_until": until})
+        was = {"demoted_until": instant(row.was)}
+        data = {"demoted_until": until, "was": was, "by": by or owner()}
+        ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data=data)
         return until
 
     until = installation.database.run(work)
     wake_all(installation)
     return until
+
+
+def _laid(millionths: int, until: datetime | None, note: str) -> dict[str, Any]:
+    return {"factor": millionths / MILLION, "until": instant(until), "note": note}
 
 
 def _members(connection: Connection) -> dict[str, bool]:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from vibey.domain import settlement
 from vibey.domain.errors import Refused
-from vibey.services.control import owner, wake_all
+from vibey.services.control import wake_all
 from vibey.services.effects import effects
 from vibey.services.fleet import folders_of
+from vibey.services.owner import owner
 from vibey.services.requirements import refresh_workspace_sets
 from vibey.services.settle import expired_row
 from vibey.services.wording import instant
@@ -227,7 +228,7 @@ def _apply(connection: Connection, installation: Installation, who: str, seen: P
     proposed = _plan(connection, installation, number, wanted, undo=undo)
     generations.write_fleet(connection, _with_links(wanted))
     generations.RELEASE_ENGINES.run(connection, names=list(rerun_engines(before, wanted)))
-    _set_default_policy(connection, policy_in(wanted))
+    _set_default_policy(connection, policy_in(wanted), who)
     ageing.change(connection, wanted["engines"].get("priority_age_seconds", 0) * 1000)
     withdrawn = _withdraw(connection, replaced_engines(before, wanted))
     refresh_workspace_sets(connection)
@@ -304,14 +305,15 @@ def _refuse_while_live(connection: Connection, before: Content | None, wanted: C
     )
 
 
-def _set_default_policy(connection: Connection, policy: dict[str, Any]) -> None:
+def _set_default_policy(connection: Connection, policy: dict[str, Any], who: str) -> None:
     """The implicit project follows the file."""
     project = projects.ensure(connection, DEFAULT_PROJECT, policy)
     stored = projects.lock(connection, project.id)
     changed = {key: value for key, value in policy.items() if stored.get(key) != value}
     if changed or stored.keys() - policy:
         projects.set_policy(connection, project.id, policy)
-        ledger.append(connection, Event.PROJECT_CHANGED, project=project.id, data=changed)
+        data = {**changed, "was": {key: stored.get(key) for key in changed}, "by": who}
+        ledger.append(connection, Event.PROJECT_CHANGED, project=project.id, data=data)
 
 
 def _withdraw(connection: Connection, names: Sequence[str]) -> int:

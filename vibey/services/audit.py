@@ -2,7 +2,7 @@
 
 I1   slots were never exceeded
 I2   a job never had two live runs
-I3   every job is ended, held by a live run, or queued for a reason
+I3   every job is ended, held by a live run, or queued for a reason; nothing waits for, or points to, what is not there
 I4   paid units of a day never were above the cap; each belongs to one run that had to take it, each return to a unit
 I5   nothing overflowed while an eligible local slot was free, or fell back beside a local candidate
 I6   a run ended once, by the token that held it

@@ -41,8 +41,8 @@ from vibey.domain.errors import InvalidInput, Refused, SchemaOutdated, ServiceUn
 from vibey.domain.faults import fault_of_os
 from vibey.embedded import postgres_binary
 from vibey.services import machine
-from vibey.services.control import owner
 from vibey.services.installation import Installation
+from vibey.services.owner import owner
 from vibey.services.wording import instant
 from vibey.store import backup as store
 from vibey.store import migrate

@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
-import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +16,10 @@ from vibey.domain.settlement import JobState
 from vibey.domain.titles import check_labels
 from vibey.services.absence import absent
 from vibey.services.enqueue import check_word
+from vibey.services.owner import owner
 from vibey.services.requirements import workspace_now
 from vibey.services.settle import end_row
+from vibey.services.wording import instant
 from vibey.settings import ProjectPolicy
 from vibey.store import engines, fleet, jobs, ledger, projects, runs
 from vibey.store.ledger import Event
@@ -214,17 +213,20 @@ def _ended_words(state: str) -> str:
     return "been cancelled" if state == JobState.CANCELLED else state
 
 
-def new_project(installation: Installation, name: str) -> projects.Project:
+def new_project(installation: Installation, name: str, *, by: str | None = None) -> projects.Project:
     """Make a project with a copy of the dispatch settings; Refused when the name is taken."""
     check_word("project", name)
     with installation.database.begin() as connection:
         policy = ProjectPolicy.of(installation.in_force(connection).settings).to_json()
         project = projects.create(connection, name, policy)
-        ledger.append(connection, Event.PROJECT_CREATED, project=project.id, data=policy)
+        data = {**policy, "by": by or owner()}
+        ledger.append(connection, Event.PROJECT_CREATED, project=project.id, data=data)
     return project
 
 
-def set_project(installation: Installation, name: str, changes: Mapping[str, str]) -> dict[str, object]:
+def set_project(
+    installation: Installation, name: str, changes: Mapping[str, str], *, by: str | None = None
+) -> dict[str, object]:
     """Change keys of a project's own policy, all or none; returns the policy as it now is.
 
     Refused for the implicit project, which follows the file.
@@ -240,7 +242,8 @@ def set_project(installation: Installation, name: str, changes: Mapping[str, str
             policy = policy.changed(key, text)
         after = policy.to_json()
         projects.set_policy(connection, project.id, after)
-        data = {key: after[key] for key in changes}
+        was = {key: before.to_json().get(key) for key in changes}
+        data = {**{key: after[key] for key in changes}, "was": was, "by": by or owner()}
         ledger.append(connection, Event.PROJECT_CHANGED, project=project.id, data=data)
         return after
 
@@ -264,9 +267,11 @@ def pause_engine(installation: Installation, name: str, *, paused: bool, by: str
     """Stop granting runs to an engine, or go on; live runs finish."""
 
     def work(connection: Connection) -> None:
-        if engines.SET_PAUSED.first(connection, engine=name, paused=paused) is None:
+        before = engines.SET_PAUSED.first(connection, engine=name, paused=paused)
+        if before is None:
             raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
-        ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"paused": paused, "by": by or owner()})
+        data = {"paused": paused, "was": {"paused": before.paused}, "by": by or owner()}
+        ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data=data)
 
     installation.database.run(work)
     wake_all(installation)
@@ -279,22 +284,20 @@ def reset_engine(installation: Installation, name: str, *, by: str | None = None
         row = engines.RESET_ENGINE.first(connection, engine=name)
         if row is None:
             raise UnknownName("engine", name, tuple(fleet.engine_names(connection)))
-        engines.locked_circuit(connection, row.account)
-        engines.RESET_ACCOUNT.run(connection, account=row.account)
-        data = {"account": row.account, "open": None, "by": by or owner()}
+        circuit, _, _ = engines.locked_circuit(connection, row.account)
+        was = {
+            "open": circuit.open_reason,
+            "demoted_until": instant(row.demoted_until),
+            "conformant": row.conformant,
+            "installed": row.installed,
+            "detail": row.detail,
+            "login_ok": engines.RESET_ACCOUNT.scalar(connection, account=row.account),
+        }
+        data = {"account": row.account, "open": None, "was": was, "by": by or owner()}
         ledger.append(connection, Event.CIRCUIT_CHANGED, engine=name, data=data)
 
     installation.database.run(work)
     wake_all(installation)
-
-
-def owner() -> str:
-    """Whose process this is, and where: `user@host`."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # KeyError: before Python 3.13, for a user without a name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
 
 
 def wake_all(installation: Installation) -> None:

@@ -16,6 +16,7 @@ from vibey.engines.keys import confided
 from vibey.engines.registry import build, equipped
 from vibey.engines.stream import masked_line
 from vibey.services.asking import answers
+from vibey.services.owner import owner
 from vibey.settings.values import nearest_name
 from vibey.store import engines, ledger
 from vibey.store.ledger import Event
@@ -133,26 +134,38 @@ def _record(connection: Connection, found: Mapping[str, Health]) -> None:
             engine=name,
             installed=health.installed,
             conformant=health.installed,
-            detail=health.detail if not health.good else "",
+            detail=_kept(health),
         )
         if row is None:
             continue
         if health.logged_in is not None:
             _, others = logins.get(row.account, (name, True))
             logins[row.account] = name, health.logged_in and others
-        if not health.good:
-            ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data={"detail": health.detail})
+        before = {"installed": row.installed, "conformant": row.conformant, "detail": row.detail}
+        now = {"installed": health.installed, "conformant": health.installed, "detail": _kept(health)}
+        if now != before:
+            data = {**now, "was": before, "by": owner()}
+            ledger.append(connection, Event.ENGINE_CHANGED, engine=name, data=data)
     for account, (name, logged_in) in sorted(logins.items()):
         _hear_login(connection, account, name, logged_in=logged_in)
+
+
+def _kept(health: Health) -> str:
+    """What is stored of a doctor's words: those of an engine that can be used are of no use later."""
+    return "" if health.good else health.detail
 
 
 def _hear_login(connection: Connection, account: str, engine: str, *, logged_in: bool) -> None:
     """Write what was found of an account's login; a good one closes the circuit that a refused one had opened."""
     circuit, _, _ = engines.locked_circuit(connection, account)
-    engines.SET_LOGIN.run(connection, account=account, ok=logged_in)
+    before = engines.SET_LOGIN.scalar(connection, account=account, ok=logged_in)
+    if before != logged_in:
+        data = {"account": account, "login_ok": logged_in, "was": {"login_ok": before}, "by": owner()}
+        ledger.append(connection, Event.ENGINE_CHANGED, engine=engine, data=data)
     if logged_in and circuit.open_reason is OpenReason.LOGIN_FAILED:
         engines.RESET_ACCOUNT.run(connection, account=account)
-        ledger.append(connection, Event.CIRCUIT_CHANGED, engine=engine, data={"account": account, "open": None})
+        data = {"account": account, "open": None, "was": {"open": circuit.open_reason}, "by": owner()}
+        ledger.append(connection, Event.CIRCUIT_CHANGED, engine=engine, data=data)
 
 
 def folders_of(roots: Iterable[Path | str]) -> list[str]:

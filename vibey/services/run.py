@@ -8,25 +8,28 @@ lost is not settled here: whoever took it away did.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import socket
 import threading
 import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from vibey import tracing
 from vibey.domain import settlement
-from vibey.domain.call import task_call_of
+from vibey.domain.depth import MOST_LEVELS, is_too_deep
 from vibey.domain.effort import Effort
 from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
 from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
+from vibey.domain.settlement import RunState
 from vibey.engines.contract import Job, Renewal, Stopped, StopReason
 from vibey.engines.moment import Moment
 from vibey.engines.processes import kill_leftovers
-from vibey.engines.registry import equipped
+from vibey.engines.registry import equipped, is_foreign
 from vibey.engines.runner import execute
 from vibey.services import endings
 from vibey.services.confidence import secrets_of
@@ -61,29 +64,152 @@ def carry_out(
     if started is None:
         log.info("run %d: not started here, its token %d no longer holds or it is at work elsewhere", run_id, token)
         return "stale"
-    held = Held.of(started, token)
-    if started.generation != installation.generation or installation.disagreement(held.job.engine):
-        installation = _under(installation, held, started.generation, follow)
-    if odd := installation.disagreement(held.job.engine):
-        return _give_back(installation, held, odd)
-    deadline = None if started.deadline_seconds is None else claimed_at.plus(started.deadline_seconds)
-    with _span(started, held, began_ns) as span:
+    run = _StartedRun(installation, started, Held.of(started, token), claimed_at)
+    with _span(started, run.held, began_ns) as span:
+        ended = run.carried_out(span.traceparent, follow)
+        word = run.settled(ended)
+        _tell(span, ended, word)
+    run.hand_on(word)
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenBack:
+    """A run that this process does not carry out, because it would in another way than the generation asks."""
+
+    why: str
+
+
+@dataclass(slots=True)
+class _StartedRun:
+    """A run from its start to its settlement. Whatever goes wrong in between ends it at once.
+
+    The guard of `carried_out` covers everything up to the outcome, and that of `settled` an outcome which cannot be
+    stored. Only where the database cannot be reached is the run left to the end of its lease.
+    """
+
+    installation: Installation
+    started: Any
+    held: Held
+    claimed_at: Moment
+
+    def carried_out(
+        self, traceparent: str | None, follow: Callable[[int | None], Installation] | None
+    ) -> Outcome | Stopped | _GivenBack:
+        """How the run ended; an error before its engine was asked means that no process of it was started."""
+        is_prepared = False
+        try:
+            work = self._prepared(traceparent, follow)
+            is_prepared = True
+            return work() if callable(work) else work
+        except Exception as error:
+            log.exception("run %d could not be carried out", self.held.run_id)
+            return replace(_ours(error), unstarted=not is_prepared)
+
+    def settled(self, ended: Outcome | Stopped | _GivenBack) -> str:
+        """Settle the run; the word for how it ended."""
+        if isinstance(ended, Stopped) and ended.reason is StopReason.LEASE_LOST:
+            log.warning("run %d: its lease was lost, the work was killed", self.held.run_id)
+            return "lost"
+        is_overdue = self._is_overdue()
+        try:
+            settled = _persistently(self.installation, lambda: self._settle(ended, is_overdue=is_overdue))
+        except (ServiceUnavailable, Contended):
+            raise
+        except Exception as error:
+            log.exception("run %d: its end cannot be stored", self.held.run_id)
+            failure = _ours(error)
+            settled = _persistently(self.installation, lambda: settle(self.installation, self.held, failure))
+        if settled is None:
+            log.warning("run %d: ended too late, its token %d no longer holds; nothing was changed", *self.held.key)
+            return "stale"
+        return settled.run_state.value
+
+    def hand_on(self, word: str) -> None:
+        """Grant the freed slot, and leave nothing of the run but its log."""
+        installation, held = self.installation, self.held
+        try:
+            if word == RunState.WITHDRAWN:
+                installation.wake(held.requirement.pool)
+            else:
+                engine = installation.settings.engine.get(held.job.engine)
+                slots = installation.settings.slots_of(engine.name) if engine else 1
+                hand_over(installation, held.requirement.pool, slots)
+        finally:
+            installation.wakeups.release(held.run_id)
+            tidy(installation, held.run_id)
+        if word in TOLD_WORDS and self.started.task_id is not None:
+            endings.tell(installation, [held.job.engine])
+
+    def _prepared(
+        self, traceparent: str | None, follow: Callable[[int | None], Installation] | None
+    ) -> Callable[[], Outcome | Stopped] | Failure | _GivenBack:
+        """What carries the run out, or why nothing does."""
+        started, held = self.started, self.held
+        if started.was_lost:
+            kill_dead_runs(self.installation, started.job_id)
+        if started.generation != self.installation.generation or self.installation.disagreement(held.job.engine):
+            self.installation = _under(self.installation, held, started.generation, follow)
+        if odd := self.installation.disagreement(held.job.engine):
+            return _GivenBack(f"given back: its worker has {odd}")
+        found = self._execution(traceparent)
+        return replace(found, unstarted=True) if isinstance(found, Failure) else found
+
+    def _execution(self, traceparent: str | None) -> Callable[[], Outcome | Stopped] | Failure:
+        installation, started, held = self.installation, self.started, self.held
+        settings = installation.settings
         payload = _payload(started)
         if isinstance(payload, Failure):
-            ended: Outcome | Stopped = payload
-        else:
-            ended = _executed(installation, started, payload, held, claimed_at, span.traceparent)
-        word = _settled(installation, held, ended, overdue=deadline is not None and deadline.has_come())
-        _tell(span, ended, word)
-    engine = installation.settings.engine.get(held.job.engine)
-    try:
-        hand_over(installation, held.requirement.pool, installation.settings.slots_of(engine.name) if engine else 1)
-    finally:
-        installation.wakeups.release(run_id)
-        tidy(installation, run_id)
-    if word in TOLD_WORDS and not isinstance(payload, Failure) and task_call_of(payload) is not None:
-        endings.tell(installation, [held.job.engine])
-    return word
+            return payload
+        engine = settings.engine.get(held.job.engine)
+        if engine is None:
+            return Failure(FailureClass.VIBEY, f"engine {held.job.engine!r} is not in this worker's configuration")
+        timeout = float(settings.engines.run_timeout_seconds)
+        if started.deadline_seconds is not None:
+            if started.deadline_seconds <= 0:
+                return Failure(FailureClass.WORK, "the deadline had passed before it started")
+            timeout = min(timeout, started.deadline_seconds)
+        try:
+            adapter = equipped(config_of(engine, settings))
+        except VibeyError as error:
+            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
+        return functools.partial(
+            execute,
+            adapter,
+            _job(installation, started, payload, held, traceparent),
+            directory_root=runs_root(installation),
+            lease_seconds=installation.timing.lease_ms / 1000,
+            renew=lambda: _renew(installation, held),
+            timeout_seconds=timeout,
+            stall_seconds=engine.stall_seconds or adapter.describe().stall_seconds,
+            cost_limit_usd=engine.run_cost_limit_usd,
+            claimed_at=self.claimed_at,
+            wake=lambda seconds: installation.wakeups.await_nudge(held.run_id, seconds),
+            secrets=lambda: secrets_of(settings),
+            is_foreign=is_foreign(engine.kind),
+        )
+
+    def _settle(self, ended: Outcome | Stopped | _GivenBack, *, is_overdue: bool) -> Settlement | None:
+        installation, held = self.installation, self.held
+        if isinstance(ended, _GivenBack):
+            log.warning("run %d: %s", held.run_id, ended.why)
+            return close(installation, held, settlement.withdrawn(held.job, ended.why))
+        tail = tail_of(installation, held.run_id)
+        if isinstance(ended, Stopped):
+            return close(installation, held, settlement.cancelled(held.job), ended, tail)
+        if isinstance(ended, Failure) and is_overdue:
+            overdue = replace(settlement.overdue(held.job), release=ended.did_no_work)
+            return close(installation, held, overdue, ended, tail)
+        return settle(installation, held, ended, tail)
+
+    def _is_overdue(self) -> bool:
+        seconds = self.started.deadline_seconds
+        return seconds is not None and self.claimed_at.plus(seconds).has_come()
+
+
+def _ours(error: Exception) -> Failure:
+    """An error of our own, or of the machine, as the failure it is."""
+    return Failure(FailureClass.VIBEY, one_line(f"{type(error).__name__}: {error}"))
 
 
 def kill_dead_runs(installation: Installation, job_id: int | None = None) -> int:
@@ -112,7 +238,7 @@ def held_by(installation: Installation, pairs: Sequence[tuple[int, int]]) -> set
 
 def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa: ANN401  a database row
     holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}"
-    started = installation.database.statement(
+    return installation.database.statement(
         lambda connection: runs.START.first(
             connection,
             run=run_id,
@@ -123,9 +249,6 @@ def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa:
             lease_ms=installation.timing.lease_ms,
         )
     )
-    if started is not None and started.was_lost:
-        kill_dead_runs(installation, started.job_id)
-    return started
 
 
 def _under(
@@ -144,16 +267,6 @@ def _under(
     return now
 
 
-def _give_back(installation: Installation, held: Held, odd: str) -> str:
-    """Withdraw a run of an engine that this process would run in another way than the generation in force asks."""
-    why = f"given back: its worker has {odd}"
-    log.warning("run %d: %s", held.run_id, why)
-    close(installation, held, settlement.withdrawn(held.job, why))
-    installation.wakeups.release(held.run_id)
-    installation.wake(held.requirement.pool)
-    return "withdrawn"
-
-
 def _span(started: Any, held: Held, began_ns: int) -> tracing.Span:  # noqa: ANN401  a database row
     told: tracing.Attributes = {
         "vibey.job_id": held.job.job_id,
@@ -167,8 +280,12 @@ def _span(started: Any, held: Held, began_ns: int) -> tracing.Span:  # noqa: ANN
     return tracing.begin("vibey.run", "consumer", started.traceparent, told, began_ns=began_ns)
 
 
-def _tell(span: tracing.Span, ended: Outcome | Stopped, word: str) -> None:
+def _tell(span: tracing.Span, ended: Outcome | Stopped | _GivenBack, word: str) -> None:
     """Note on the span how the run ended, and what it took."""
+    if isinstance(ended, _GivenBack):
+        span.note({"vibey.outcome": word})
+        span.fail(ended.why)
+        return
     failure = ended.failure_class.value if isinstance(ended, Failure) else None
     cost = None if ended.cost_usd is None else float(ended.cost_usd)
     span.note({"vibey.outcome": word, "vibey.failure_class": failure, "vibey.cost_usd": cost})
@@ -179,49 +296,21 @@ def _tell(span: tracing.Span, ended: Outcome | Stopped, word: str) -> None:
         span.fail(f"stopped: {ended.reason.value}")
 
 
-def _executed(
-    installation: Installation,
-    started: Any,  # noqa: ANN401  a database row
-    payload: Mapping[str, Any],
-    held: Held,
-    claimed_at: Moment,
-    traceparent: str | None,
-) -> Outcome | Stopped:
-    settings = installation.settings
-    engine = settings.engine.get(held.job.engine)
-    if engine is None:
-        return Failure(FailureClass.VIBEY, f"engine {held.job.engine!r} is not in this worker's configuration")
-    timeout = float(settings.engines.run_timeout_seconds)
-    if started.deadline_seconds is not None:
-        if started.deadline_seconds <= 0:
-            return Failure(FailureClass.WORK, "the deadline had passed before it started")
-        timeout = min(timeout, started.deadline_seconds)
-    try:
-        adapter = equipped(config_of(engine, settings))
-    except VibeyError as error:
-        return Failure(FailureClass.MISCONFIGURED, str(error))
-    return execute(
-        adapter,
-        _job(installation, started, payload, held, traceparent),
-        directory_root=runs_root(installation),
-        lease_seconds=installation.timing.lease_ms / 1000,
-        renew=lambda: _renew(installation, held),
-        timeout_seconds=timeout,
-        stall_seconds=engine.stall_seconds or adapter.describe().stall_seconds,
-        cost_limit_usd=engine.run_cost_limit_usd,
-        claimed_at=claimed_at,
-        wake=lambda seconds: _await_news(installation, held.run_id, seconds),
-        secrets=lambda: secrets_of(settings),
-    )
-
-
 def _payload(started: Any) -> Mapping[str, Any] | Failure:  # noqa: ANN401  a database row
     """What the job is about, or the job's own failure where it cannot be read, such as one of an earlier version."""
     try:
-        payload: Mapping[str, Any] = json.loads(started.payload)
+        payload: object = json.loads(started.payload)
     except (ValueError, RecursionError) as error:
-        return Failure(FailureClass.WORK, one_line(f"the payload cannot be read: {error}"))
+        return _unreadable(str(error))
+    if not isinstance(payload, dict):
+        return _unreadable(f"it is no object but {type(payload).__name__}")
+    if is_too_deep(payload):
+        return _unreadable(f"it has more than {MOST_LEVELS} levels of lists and objects")
     return payload
+
+
+def _unreadable(why: str) -> Failure:
+    return Failure(FailureClass.WORK, one_line(f"the payload cannot be read: {why}"), final=True)
 
 
 def _job(
@@ -260,36 +349,6 @@ def _renew(installation: Installation, held: Held) -> Renewal:
     if row is None:
         return Renewal.LOST
     return Renewal.CANCEL if row.cancel else Renewal.KEPT
-
-
-def _await_news(installation: Installation, run_id: int, seconds: float) -> bool:
-    try:
-        return installation.wakeups.await_nudge(run_id, seconds)
-    except ConnectionError:
-        threading.Event().wait(min(seconds, 3.0))
-        return False
-
-
-def _settled(installation: Installation, held: Held, ended: Outcome | Stopped, *, overdue: bool) -> str:
-    if isinstance(ended, Stopped) and ended.reason is StopReason.LEASE_LOST:
-        log.warning("run %d: its lease was lost, the work was killed", held.run_id)
-        return "lost"
-    tail = tail_of(installation, held.run_id)
-    settled = _persistently(installation, lambda: _settle(installation, held, ended, tail, overdue=overdue))
-    if settled is None:
-        log.warning("run %d: ended too late, its token %d no longer holds; nothing was changed", *held.key)
-        return "stale"
-    return settled.run_state.value
-
-
-def _settle(
-    installation: Installation, held: Held, ended: Outcome | Stopped, tail: str | None, *, overdue: bool
-) -> Settlement | None:
-    if isinstance(ended, Stopped):
-        return close(installation, held, settlement.cancelled(held.job), ended, tail)
-    if overdue and isinstance(ended, Failure):
-        return close(installation, held, settlement.overdue(held.job), ended, tail)
-    return settle(installation, held, ended, tail)
 
 
 def _persistently(installation: Installation, settling: Callable[[], Settlement | None]) -> Settlement | None:

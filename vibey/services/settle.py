@@ -137,7 +137,7 @@ def end_row(
         "event": EVENTS[settled.job_state].value,
         "release": settled.release,
         # the run of a Celery call that ends with its last word has told the call's result backend itself
-        "told": failure is not None and failure.final,
+        "told": failure is not None and failure.final and not failure.unstarted,
     }
 
 

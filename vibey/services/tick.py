@@ -115,9 +115,10 @@ def forget(installation: Installation) -> None:
 
     Also brings in line jobs that were enqueued just while the configuration changed.
     """
-    for statement in (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, fleet.FORGET_GROUPS, adjustments.FORGET):
-        installation.database.statement(statement.run)
     installation.database.run(refresh_workspace_sets)
+    forgotten = (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, fleet.FORGET_GROUPS, adjustments.FORGET)
+    for statement in (*forgotten, fleet.CLEANED):
+        installation.database.statement(statement.run)
 
 
 def bring_back(installation: Installation) -> None:

@@ -7,7 +7,7 @@ with the pool trees (`vibey.store.fleet.pools`).
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vibey.domain.layer import LayerKind
 from vibey.domain.learning import History
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
 # So many of the newest runs are looked at, so that a review costs the same however long the history is.
 NEWEST = 10_000
@@ -30,6 +30,12 @@ LAY = Statement(
        on conflict (member, kind) do update set factor = excluded.factor, note = excluded.note, at = excluded.at,
          expires_at = excluded.expires_at
        returning expires_at""",
+)
+IN_FORCE = Statement(
+    "adjustment-in-force",
+    "lock a member's factor of one kind, if it has one that is in force",
+    """select factor, note, expires_at from adjustments
+       where member = %(member)s and kind = %(kind)s and expires_at > statement_timestamp() for update""",
 )
 LIFT = Statement(
     "adjustment-lift",
@@ -81,6 +87,11 @@ def prefer(connection: Connection, member: str, factor: int, note: str, seconds:
     kind = LayerKind.PREFERENCE.value
     until: datetime = LAY.scalar(connection, member=member, kind=kind, factor=factor, note=note, seconds=seconds)
     return until
+
+
+def preference(connection: Connection, member: str) -> Row[Any] | None:
+    """A person's factor on a member (`factor`, `note`, `expires_at`), locked; None where none is in force."""
+    return IN_FORCE.first(connection, member=member, kind=LayerKind.PREFERENCE.value)
 
 
 def clear(connection: Connection, member: str) -> None:

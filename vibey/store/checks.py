@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vibey.store.fleet import STRAY_SESSION
 from vibey.store.horizon import moves
 from vibey.store.statement import Statement
 
@@ -91,6 +92,49 @@ UNEXPLAINED = Statement(
        where not exists (select 1 from group_states g where g.pool = j.pool and g.requirement_key = j.requirement_key)
          and not exists (select 1 from recent r where r.pool = j.pool and r.requirement_key = j.requirement_key)
        group by j.pool, j.requirement_key order by 3 limit %(limit)s""",
+)
+REFERENCES = Statement(
+    "audit-references",
+    "rows that point to another row which is not there, or of which they cannot be",
+    f"""select what, name, whom from (
+         select 'account' as what, a.name, 'the probe run ' || a.probe_run_id as whom
+         from accounts a left join runs r on r.id = a.probe_run_id and r.account = a.name
+         where a.probe_run_id is not null and r.id is null
+         union all
+         select 'run', r.id::text, 'job ' || r.job_id from runs r left join jobs j on j.id = r.job_id where j.id is null
+         union all
+         select 'run', r.id::text, 'engine ' || r.engine || ' with account ' || r.account
+         from runs r left join engines e on e.name = r.engine left join accounts a on a.name = r.account
+         where e.name is null or a.name is null
+         union all
+         select 'label', n.key || '=' || n.value, 'job ' || n.job_id
+         from job_labels n left join jobs j on j.id = n.job_id where j.id is null
+         union all
+         select 'decision', d.id::text, 'pass ' || d.pass_id
+         from decisions d left join passes p on p.id = d.pass_id where p.id is null
+         union all
+         select 'session', s.session, s.member || ' in pool ' || s.pool from sessions s
+         where s.expires_at > clock_timestamp() and {STRAY_SESSION}) stray
+       order by 1, 2, 3 limit %(limit)s""",  # noqa: S608  constant
+)
+# A clean-up drops such groups; between two of them a group may be left by its last job, and that job is told by its
+# grant, its end, or a generation.
+GROUPS = Statement(
+    "audit-groups",
+    "reasons of groups without a due job, as they were at the latest clean-up",
+    """with cleaned as (
+         select last_clean_at - %(grace)s * interval '1 second' as at from installation
+         where last_clean_at > clock_timestamp() - interval '15 minutes'),
+       left_since as (
+         select j.pool from jobs j, cleaned c where j.ended_at > c.at
+         union
+         select j.pool from jobs j join runs r on r.job_id = j.id, cleaned c where r.granted_at > c.at)
+       select g.pool, g.requirement_key as key, g.reason from group_states g join cleaned c on g.since < c.at
+       where not exists (select 1 from jobs j where j.pool = g.pool and j.requirement_key = g.requirement_key
+                           and j.state = 'queued' and j.not_before is null)
+         and g.pool not in (select pool from left_since)
+         and not exists (select 1 from generations n where n.at > c.at)
+       order by 1, 2 limit %(limit)s""",
 )
 CAP = Statement(
     "audit-cap",
@@ -354,6 +398,8 @@ CHECKS = (
     Check("I2", OVERLAPS, "run {run} of job {job} was granted while its run {earlier} was live"),
     Check("I3", HELD_JOBS, "job {job} is {state} and names run {told}, its live run is {run} ({run_state})"),
     Check("I3", UNEXPLAINED, "{jobs} queued jobs of pool {pool} wait without a reason, job {job} first"),
+    Check("I3", REFERENCES, "{what} {name} points to {whom}, which is not there"),
+    Check("I3", GROUPS, "group {key} of pool {pool} has a reason to wait ({reason}) and no due job"),
     Check("I4", CAP, "event {event} (run {run}) is unit {taken} of {purse} on {day}, whose cap was {cap}"),
     Check("I4", SUMS, "event {event} says {taken} taken before and {remaining} left after, of a cap of {cap}"),
     Check("I4", UNITS, "run {run} ({stands}) has {units} units and {releases} returns, or they do not match"),

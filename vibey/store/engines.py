@@ -37,6 +37,8 @@ LOCK_FREE = Statement(
 OFFERED = f"""(select sum(coalesce(w.slots[array_position(w.engines, e.name)], e.slots))::int from workers w
                where e.name = any(w.engines)
                  and {ALIVE})"""  # noqa: S608  constant
+# A probe's run is there as long as its account points to it (a foreign key). One that this statement does not see was
+# made by the pass that it waited for, after its snapshot, and so is live.
 _FACTS = f"""select e.name, e.account, e.tier, e.ordinal, e.slots, e.weight, e.price, e.capabilities, e.efforts,
               e.enabled and not e.paused as enabled, e.installed, e.conformant, a.login_ok,
               coalesce(e.busy_until > clock_timestamp(), false) as busy,
@@ -103,25 +105,34 @@ SET_BUSY = Statement(
 )
 SET_HEALTH = Statement(
     "engine-set-health",
-    "write what doctor found of an engine",
-    """update engines set installed = %(installed)s, conformant = %(conformant)s, detail = %(detail)s
-       where name = %(engine)s returning account""",
+    "write what doctor found of an engine; returns what was known before",
+    """with before as materialized (
+         select name, installed, conformant, detail from engines where name = %(engine)s for no key update)
+       update engines e set installed = %(installed)s, conformant = %(conformant)s, detail = %(detail)s
+       from before where e.name = before.name
+       returning e.account, before.installed, before.conformant, before.detail""",
 )
 SET_LOGIN = Statement(
     "account-set-login",
-    "write what doctor found of an account's login",
-    "update accounts set login_ok = %(ok)s where name = %(account)s",
+    "write what doctor found of an account's login; returns what was known before",
+    """with before as materialized (
+         select name, login_ok from accounts where name = %(account)s for no key update)
+       update accounts a set login_ok = %(ok)s from before where a.name = before.name returning before.login_ok""",
 )
 SET_PAUSED = Statement(
     "engine-set-paused",
-    "pause or resume an engine",
-    "update engines set paused = %(paused)s where name = %(engine)s and configured returning name",
+    "pause or resume an engine; returns what it was",
+    """with before as materialized (
+         select name, paused from engines where name = %(engine)s and configured for no key update)
+       update engines e set paused = %(paused)s from before where e.name = before.name returning before.paused""",
 )
 SET_DEMOTED = Statement(
     "engine-set-demoted",
-    "let one engine serve last for a while, or no more",
-    """update engines set demoted_until = clock_timestamp() + %(seconds)s::float * interval '1 second'
-       where name = %(engine)s and configured returning name, demoted_until""",
+    "let one engine serve last for a while, or no more; returns until when, and until when it was to before",
+    """with before as materialized (
+         select name, demoted_until from engines where name = %(engine)s and configured for no key update)
+       update engines e set demoted_until = clock_timestamp() + %(seconds)s::float * interval '1 second'
+       from before where e.name = before.name returning e.demoted_until, before.demoted_until as was""",
 )
 DEMOTE_ACCOUNT = Statement(
     "engine-demote-account",
@@ -135,16 +146,22 @@ DEMOTE_ACCOUNT = Statement(
 )
 RESET_ENGINE = Statement(
     "engine-reset",
-    "forget what keeps an engine out",
-    """update engines set busy_until = null, demoted_until = null, conformant = true, installed = true, detail = ''
-       where name = %(engine)s and configured returning account""",
+    "forget what keeps an engine out; returns what that was",
+    """with before as materialized (
+         select name, demoted_until, conformant, installed, detail from engines
+         where name = %(engine)s and configured for no key update)
+       update engines e set busy_until = null, demoted_until = null, conformant = true, installed = true, detail = ''
+       from before where e.name = before.name
+       returning e.account, before.demoted_until, before.conformant, before.installed, before.detail""",
 )
 RESET_ACCOUNT = Statement(
     "account-reset",
-    "close a circuit by hand",
-    """update accounts set open_reason = null, probe_at = null, resets_at = null, probes = 0, failures_in_a_row = 0,
+    "close a circuit by hand; returns what was known of the login",
+    """with before as materialized (
+         select name, login_ok from accounts where name = %(account)s for no key update)
+       update accounts a set open_reason = null, probe_at = null, resets_at = null, probes = 0, failures_in_a_row = 0,
               failure = 0, probe_run_id = null, ramp = null, login_ok = true
-       where name = %(account)s""",
+       from before where a.name = before.name returning before.login_ok""",
 )
 
 

@@ -102,25 +102,44 @@ SERVED = Statement(
                where w.problems ? e.name and {ALIVE}) as problem
        from engines e where configured and enabled order by ordinal, name""",  # noqa: S608  constant
 )
+# What the ledger says of a worker: what it serves, and on what grounds.
+_SERVES = """'engines', to_jsonb({row}.engines), 'slots', to_jsonb({row}.slots), 'concurrency', {row}.concurrency,
+                  'generation', {row}.generation, 'version', {row}.version, 'problems', {row}.problems"""
+_LEFT = f"""insert into ledger (kind, data)
+       select 'WorkerChanged', jsonb_build_object('worker', gone.name, 'host', gone.host, 'engines', '[]'::jsonb,
+                'was', jsonb_build_object({_SERVES.format(row="gone")}))
+       from gone order by gone.name"""  # noqa: S608  constant
 SEE_WORKER = Statement(
     "worker-see",
     "a worker says that it lives, since when it has done so, and serves nothing where it has read its file for another "
     "generation than the one in force; returns that and how long ago its canary sang, in milliseconds; no row where a "
     "worker that began earlier lives under the same name",
-    f"""insert into workers as w (name, host, pid, engines, slots, concurrency, generation, version, problems,
-                                  started_at)
-       select %(name)s, %(host)s, %(pid)s, case when fresh then %(engines)s::text[] else '{{}}' end,
-              case when fresh then %(slots)s::int[] else '{{}}' end, %(concurrency)s, %(generation)s, %(version)s,
-              %(problems)s::jsonb, coalesce(%(since)s::timestamptz, clock_timestamp())
-       from (select %(generation)s::int is null or %(generation)s = generation as fresh from installation) i
-       on conflict (name) do update set host = excluded.host, pid = excluded.pid, engines = excluded.engines,
-         slots = excluded.slots, generation = excluded.generation, version = excluded.version,
-         problems = excluded.problems, concurrency = excluded.concurrency, seen_at = clock_timestamp(),
-         started_at = excluded.started_at,
-         canary_at = least(clock_timestamp(), case when w.started_at = excluded.started_at then w.canary_at
-                                              else excluded.started_at end)
-       where %(since)s::timestamptz is null or w.started_at >= %(since)s or not ({ALIVE})
-       returning started_at, (extract(epoch from clock_timestamp() - canary_at) * 1000)::bigint as canary_ms""",  # noqa: S608
+    f"""with before as materialized (select * from workers where name = %(name)s),
+       seen as (
+         insert into workers as w (name, host, pid, engines, slots, concurrency, generation, version, problems,
+                                   started_at)
+         select %(name)s, %(host)s, %(pid)s, case when fresh then %(engines)s::text[] else '{{}}' end,
+                case when fresh then %(slots)s::int[] else '{{}}' end, %(concurrency)s, %(generation)s, %(version)s,
+                %(problems)s::jsonb, coalesce(%(since)s::timestamptz, clock_timestamp())
+         from (select %(generation)s::int is null or %(generation)s = generation as fresh from installation) i
+         on conflict (name) do update set host = excluded.host, pid = excluded.pid, engines = excluded.engines,
+           slots = excluded.slots, generation = excluded.generation, version = excluded.version,
+           problems = excluded.problems, concurrency = excluded.concurrency, seen_at = clock_timestamp(),
+           started_at = excluded.started_at,
+           canary_at = least(clock_timestamp(), case when w.started_at = excluded.started_at then w.canary_at
+                                                else excluded.started_at end)
+         where %(since)s::timestamptz is null or w.started_at >= %(since)s or not ({ALIVE})
+         returning *),
+       noted as (
+         insert into ledger (kind, data)
+         select 'WorkerChanged', jsonb_build_object('worker', seen.name, 'host', seen.host,
+                  {_SERVES.format(row="seen")}, 'was', case when before.name is not null then
+                  jsonb_build_object({_SERVES.format(row="before")}) end)
+         from seen left join before using (name)
+         where before.name is null
+           or jsonb_build_object({_SERVES.format(row="seen")}) <> jsonb_build_object({_SERVES.format(row="before")}))
+       select started_at, (extract(epoch from clock_timestamp() - canary_at) * 1000)::bigint as canary_ms
+       from seen""",  # noqa: S608
 )
 NAMESAKE = Statement(
     "worker-namesake",
@@ -143,18 +162,30 @@ CANARY = Statement(
 DROP_WORKER = Statement(
     "worker-drop",
     "a worker leaves in good order",
-    "delete from workers where name = %(name)s and started_at = %(since)s",
+    f"with gone as (delete from workers where name = %(name)s and started_at = %(since)s returning *) {_LEFT}",  # noqa: S608
 )
 FORGET_WORKERS = Statement(
     "worker-forget",
     "drop rows of workers unseen for a day, or seen in a future that is none since the clock was set back",
-    """delete from workers
-       where seen_at not between clock_timestamp() - interval '1 day' and clock_timestamp() + interval '1 minute'""",
+    f"""with gone as (
+         delete from workers
+         where seen_at not between clock_timestamp() - interval '1 day' and clock_timestamp() + interval '1 minute'
+         returning *)
+       {_LEFT}""",  # noqa: S608  constant
 )
 FORGET_SESSIONS = Statement(
     "session-forget",
     "drop sessions that have gone cold",
     "delete from sessions where expires_at < statement_timestamp()",
+)
+# `main` has its tree and the pools in it by default, without a row.
+STRAY_SESSION = """((s.pool not in ('main', 'main.local', 'main.paid') and s.pool not in (select name from pools))
+          or (s.member not in ('main.local', 'main.paid') and s.member not in (select name from pools)
+              and s.member not in (select name from engines where configured)))"""
+DROP_SESSIONS = Statement(
+    "session-drop",
+    "drop what is remembered of pools and members that are configured no more",
+    f"delete from sessions s where {STRAY_SESSION}",  # noqa: S608  constant
 )
 FORGET_GROUPS = Statement(
     "group-forget",
@@ -181,11 +212,8 @@ TICK = Statement(
            (extract(epoch from now.at - i.last_tick_at) * 1000)::bigint, 0), 0), %(gap_ms)s),
          steady_since = case when i.steady_since is null or i.last_tick_at is null
            or i.last_tick_at not between now.at - %(gap_ms)s * interval '1 millisecond' and now.at + interval '1 second'
-           then now.at else i.steady_since end,
-         last_clean_at = case when i.last_tick_at > now.at + interval '1 second'
-           or i.last_clean_at not between now.at - interval '10 minutes' and now.at
-           then now.at else i.last_clean_at end
-       from (select last_clean_at, last_tick_at from installation where id = 1) before,
+           then now.at else i.steady_since end
+       from (select last_tick_at from installation where id = 1) before,
             (select clock_timestamp() as at) now
        where id = 1
        returning
@@ -203,9 +231,15 @@ TICK = Statement(
                       and j.pool > pools.pool order by j.pool limit 1)
             from pools where pools.pool is not null))
            select pool from pools where pool is not null) as pools,
-         i.last_clean_at <> before.last_clean_at as clean,
+         coalesce(before.last_tick_at > i.last_tick_at + interval '1 second', false)
+           or i.last_clean_at not between i.last_tick_at - interval '10 minutes' and i.last_tick_at as clean,
          case when before.last_tick_at > i.last_tick_at + interval '1 second' and i.steady_since = i.last_tick_at
            then extract(epoch from before.last_tick_at - i.last_tick_at)::float end as set_back""",
+)
+CLEANED = Statement(
+    "installation-cleaned",
+    "note that everything which points to nothing was dropped by now",
+    "update installation set last_clean_at = clock_timestamp() where id = 1",
 )
 NOW = Statement("now", "the database's clock", "select clock_timestamp() as now, version() as version")
 
@@ -219,6 +253,7 @@ def write(connection: Connection, engines: Sequence[dict[str, Any]], pools: Mapp
     rows = [{"name": name, "definition": definition} for name, definition in pools.items()]
     SET_POOLS.run(connection, rows=json.dumps(rows))
     DROP_POOLS.run(connection, names=list(pools))
+    DROP_SESSIONS.run(connection)
 
 
 def pools(connection: Connection) -> tuple[dict[str, dict[str, Any]], dict[str, tuple[Layer, ...]]]:

@@ -35,6 +35,7 @@ class Event(StrEnum):
     CIRCUIT_CHANGED = "CircuitChanged"
     ENGINE_CHANGED = "EngineChanged"
     EXCLUSION_WAIVED = "ExclusionWaived"
+    WORKER_CHANGED = "WorkerChanged"
     CONFIGURATION_APPLIED = "ConfigurationApplied"
     BACKUP_RESTORED = "BackupRestored"
 

@@ -118,8 +118,8 @@ START = Statement(
          insert into ledger (kind, project_id, job_id, run_id, engine)
          select 'RunStarted', moved.project_id, moved.id, started.id, started.engine from moved, started)
        select started.*, job.project_id, p.name as project, job.pool, job.payload::text as payload, job.title,
-              job.session, job.effort, job.effort_now, job.capabilities, job.excluded, job.pinned, job.workspace,
-              job.max_attempts, job.refunds, job.handoffs, job.avoided, job.handed_off, job.affinity,
+              job.task_id, job.session, job.effort, job.effort_now, job.capabilities, job.excluded, job.pinned,
+              job.workspace, job.max_attempts, job.refunds, job.handoffs, job.avoided, job.handed_off, job.affinity,
               extract(epoch from job.deadline_at - clock_timestamp())::float as deadline_seconds,
               (select true from runs lost where lost.job_id = job.id and lost.state = 'lost' limit 1) is not null
                 as was_lost,

@@ -91,11 +91,11 @@ class ClientEngine:
         prompt = prompt_of(job.payload)
         if prompt is None:
             words = f"payload.prompt is missing: a {self._config.kind} engine needs the text of the task"
-            return Failure(FailureClass.WORK, words, final=True, unstarted=True)
+            return Failure(FailureClass.WORK, words, final=True)
         try:
             key = key_of(self._config)
         except InvalidInput as error:
-            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)), unstarted=True)
+            return Failure(FailureClass.MISCONFIGURED, one_line(str(error)))
         tap = Tap()
         folder = context.directory / FOLDER
         passed = allowed(os.environ, self._config.env)
