@@ -232,6 +232,16 @@ def test_a_drivers_connection_in_autocommit_mode(bench: Bench, vibey: Vibey, con
     assert counts(bench)[1] == 1500
 
 
+def test_an_engine_in_autocommit_mode(bench: Bench, vibey: Vibey, engine: Engine) -> None:
+    """SQLAlchemy's connection, too: a batch is a transaction of its own there, with its wake-up."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        vibey.enqueue_many([Order(idempotency_key=f"k{n}") for n in range(3)], connection=connection)
+        assert counts(bench) == (0, 3, 1)
+        with pytest.raises(Refused, match="unknown project 'nope'"):
+            vibey.enqueue_many([Order(), Order(project="nope")], connection=connection)
+    assert counts(bench)[1] == 3
+
+
 @pytest.mark.parametrize("kind", ["rows as mappings", "cursors that number parameters"])
 def test_a_callers_own_cursors_do_not_matter(vibey: Vibey, connect: Callable[..., Any], kind: str) -> None:
     """Whatever the caller made its connection return, jobs are enqueued, and the caller's choice is kept."""

@@ -437,22 +437,42 @@ def _span(order: Order) -> tracing.Span:
 
 def _inserted(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:
     """Insert the jobs in parts; where each order led, in the order of the batch."""
-    if len(batch) > 1 and any(job.idempotency_key is not None for job in batch):
-        return _inserted_by_key(connection, batch)
+    if any(job.idempotency_key is not None for job in batch):
+        return _inserted_by_key(connection, batch) if len(batch) > 1 else [_inserted_alone(connection, batch[0])]
     placed: list[Placed] = []
     for start in range(0, len(batch), CHUNK):
         part = batch[start : start + CHUNK]
-        made = [Placed(row.id, created=True) for row in jobs.insert(connection, part, [None] * len(part), None)]
-        placed.extend(made or _known(connection, part))
+        placed += [Placed(row.id, created=True) for row in jobs.insert(connection, part, [None] * len(part), None)]
     return placed
+
+
+def _inserted_alone(connection: Connection, job: jobs.NewJob) -> Placed:
+    """Insert one job with a key; again where its key's old job is removed between the insert and the look."""
+    while True:
+        if rows := jobs.insert(connection, [job], [None], None):
+            return Placed(rows[0].id, created=True)
+        if known := _known(connection, [job]):
+            return Placed(known[_key(job)], created=False)
 
 
 def _inserted_by_key(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed]:
     """Insert jobs in the order of their keys, with numbers in the order of the batch.
 
     An insert waits for whoever has inserted the same key and not yet committed. All batches come to their keys in one
-    order, so however they overlap, no two wait for one another.
+    order, so however they overlap, no two wait for one another. A key whose old job is removed after the insert met it
+    cannot be inserted behind greater ones: then all of the batch's inserts are undone, and made again.
     """
+    while True:
+        jobs.SAVE.run(connection)
+        placed = _inserted_once(connection, batch)
+        if placed is not None:
+            jobs.KEEP.run(connection)
+            return placed
+        jobs.UNDO.run(connection)
+
+
+def _inserted_once(connection: Connection, batch: Sequence[jobs.NewJob]) -> list[Placed] | None:
+    """Where each order led, in the order of the batch; None when a key's job was removed in between."""
     taken = jobs.NUMBERS.all(connection, count=len(batch))
     numbers, at = [row.id for row in taken], taken[0].at
     order = sorted(range(len(batch)), key=lambda place: (batch[place].project_id, batch[place].idempotency_key or ""))
@@ -461,16 +481,20 @@ def _inserted_by_key(connection: Connection, batch: Sequence[jobs.NewJob]) -> li
         part = order[start : start + CHUNK]
         rows = jobs.insert(connection, [batch[place] for place in part], [numbers[place] for place in part], at)
         made.update(row.id for row in rows)
-    repeated = [job for job, number in zip(batch, numbers, strict=True) if number not in made]
-    known = iter(_known(connection, repeated))
-    return [Placed(number, created=True) if number in made else next(known) for number in numbers]
+    known = _known(connection, [job for job, number in zip(batch, numbers, strict=True) if number not in made])
+    answers: list[Placed] = []
+    for job, number in zip(batch, numbers, strict=True):
+        found = number if number in made else known.get(_key(job))
+        if found is None:
+            return None
+        answers.append(Placed(found, created=number in made))
+    return answers
 
 
-def _known(connection: Connection, repeated: Sequence[jobs.NewJob]) -> list[Placed]:
-    """Where orders lead whose key had been used, in their order; one whose old job was just removed makes a new one."""
-    keys = [(job.project_id, str(job.idempotency_key)) for job in repeated]
-    known = jobs.with_keys(connection, keys) if keys else {}
-    lost = {key: job for key, job in zip(keys, repeated, strict=True) if key not in known}
-    again = dict(zip(lost, _inserted(connection, list(lost.values())), strict=True)) if lost else {}
-    known |= {key: placed.job_id for key, placed in again.items()}
-    return [again.pop(key) if key in again else Placed(known[key], created=False) for key in keys]
+def _known(connection: Connection, repeated: Sequence[jobs.NewJob]) -> dict[tuple[int, str], int]:
+    """The jobs that carry these orders' keys."""
+    return jobs.with_keys(connection, [_key(job) for job in repeated]) if repeated else {}
+
+
+def _key(job: jobs.NewJob) -> tuple[int, str]:
+    return job.project_id, str(job.idempotency_key)

@@ -69,7 +69,8 @@ class CallerTransaction:
         self._begun = False
 
     def __enter__(self) -> Connection:
-        if self._driver is not None and self._driver.commits_each_statement():
+        raw = self.connection.connection.driver_connection if self._driver is None else self._driver.raw
+        if _commits_each_statement(raw):
             BEGIN.run(self.connection)
             self._begun = True
         return self.connection
@@ -92,10 +93,10 @@ class CallerTransaction:
         """Make the call once the transaction has been committed, where that becomes known; never after a rollback."""
         if self._django is not None:
             self._django.on_commit(lambda: _make_calls([call]))
-        elif self._driver is None:
-            _call_after_commit(self.connection, call)
         elif self._begun:
             _make_calls([call])
+        elif self._driver is None:
+            _call_after_commit(self.connection, call)
 
 
 class DriverConnection:
@@ -107,16 +108,12 @@ class DriverConnection:
     """
 
     def __init__(self, raw: Any) -> None:  # noqa: ANN401  either driver's connection
-        self._raw = raw
+        self.raw = raw
         self.info: dict[str, object] = {"vibey.prepared": None}
-
-    def commits_each_statement(self) -> bool:
-        """Whether it is in autocommit mode, and in no transaction that was begun by a statement."""
-        return bool(self._raw.autocommit) and int(self._raw.info.transaction_status) == IDLE
 
     def address(self) -> tuple[str, str | None]:
         """The database's name and its host."""
-        return self._raw.info.dbname, self._raw.info.host
+        return self.raw.info.dbname, self.raw.info.host
 
     def exec_driver_sql(self, text: str, values: Mapping[str, object] | None = None) -> DriverResult:
         """Run one statement with `%(name)s` parameters."""
@@ -130,9 +127,9 @@ class DriverConnection:
             return DriverResult(rows, cursor.rowcount)
 
     def _cursor(self) -> Any:  # noqa: ANN401  either driver's cursor
-        if _is_of(self._raw, "psycopg2"):
-            return self._raw.cursor(cursor_factory=psycopg2_cursor)
-        return sys.modules["psycopg"].Cursor(self._raw, row_factory=sys.modules["psycopg.rows"].tuple_row)
+        if _is_of(self.raw, "psycopg2"):
+            return self.raw.cursor(cursor_factory=psycopg2_cursor)
+        return sys.modules["psycopg"].Cursor(self.raw, row_factory=sys.modules["psycopg.rows"].tuple_row)
 
 
 class DriverResult:
@@ -153,6 +150,11 @@ class DriverResult:
     def scalar(self) -> Any:  # noqa: ANN401  any column type
         """The first column of the first row, or None."""
         return self._rows[0][0] if self._rows else None
+
+
+def _commits_each_statement(raw: Any) -> bool:  # noqa: ANN401  either driver's connection
+    """Whether it is in autocommit mode, and in no transaction that was begun by a statement."""
+    return bool(raw.autocommit) and int(raw.info.transaction_status) == IDLE
 
 
 def _read_value(value: Any, is_json: bool) -> Any:  # noqa: ANN401, FBT001  a column of any type

@@ -59,6 +59,11 @@ NUMBERS = Statement(
     """select nextval('jobs_id_seq') as id, at
        from (select clock_timestamp() as at) now, generate_series(1, %(count)s)""",
 )
+SAVE = Statement("job-keys-save", "mark where a batch's inserts begin", "savepoint vibey_keys")
+KEEP = Statement("job-keys-keep", "keep a batch's inserts", "release savepoint vibey_keys")
+UNDO = Statement(
+    "job-keys-undo", "undo a batch's inserts, and give their locks back", "rollback to savepoint vibey_keys"
+)
 BY_KEYS = Statement(
     "job-by-keys",
     "the jobs that already carry these idempotency keys",
