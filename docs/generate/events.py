@@ -45,7 +45,10 @@ DATA: Mapping[Event, tuple[str, tuple[str, ...]]] = {
         ("state", "by"),
     ),
     Event.JOB_RETRIED: ("a person queues a failed or cancelled job again", ()),
-    Event.ENGINE_SLOT_WAIT_STARTED: ("the first hold of an attempt", (*RULES, "cap_remaining")),
+    Event.ENGINE_SLOT_WAIT_STARTED: (
+        "the first hold of an attempt; names at most 50 local engines, `local_slots_omitted` counts the others",
+        (*RULES, "cap_remaining"),
+    ),
     Event.ENGINE_OVERFLOW_SELECTED: ("paid because local is full: one unit of the cap", (*RULES, *UNIT)),
     Event.ENGINE_OVERFLOW_RELEASED: ("a unit is given back, because its run provably did no work", ("reason",)),
     Event.PAID_FALLBACK_SELECTED: (

@@ -20,7 +20,7 @@ from vibey.domain.errors import VibeyError
 from vibey.domain.outcome import Success
 from vibey.domain.requirement import Requirement
 from vibey.domain.settlement import Attempted, settle
-from vibey.services import enqueue, route, tick
+from vibey.services import enqueue, notes, route, tick
 from vibey.services.interpreter import calmed_collector
 from vibey.services.settle import end_row
 from vibey.store import runs
@@ -128,7 +128,8 @@ def _held(laboratory: Laboratory, depth: int, rounds: int) -> tuple[tuple[float,
             enqueue.place(site.installation, [enqueue.Order()] * min(10_000, depth - start))
         site.staff()
         say(f"  holding {depth:,} jobs")
-        while (passed := route.run_pass(site.installation, "main")) is not None and passed.again:
+        route.run_pass(site.installation, "main")
+        while not notes.note_rest(site.installation, "main"):
             site.staff()
         sent, took = [], []
         every = site.installation.timing.tick_ms / 1000

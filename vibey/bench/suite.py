@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vibey.bench import (
+    breadth,
     delay,
     depth,
     durable,
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Callable[[Laboratory, Scale], list[Figure]]] = {
     "delay": delay.measure,
     "memory": memory.measure,
     "projects": projects.measure,
+    "breadth": breadth.measure,
     "size": size.measure,
     "depth": depth.measure,
     "limits": limits.measure,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ROUNDS = 5
 ROWS = (
-    "pure", "latency", "durable", "enqueue", "endtoend", "handover", "delay", "memory", "projects", "size", "depth",
-    "limits",
+    "pure", "latency", "durable", "enqueue", "endtoend", "handover", "delay", "memory", "projects", "breadth", "size",
+    "depth", "limits",
 )  # fmt: skip
 
 

@@ -113,6 +113,10 @@ class WakeUps:
         """Say that the pool's router is still at work."""
         self._ask(None, lambda: self._scripts[GO_ON](self._of(pool), [router, ROUTE_MS]))
 
+    def is_awaited(self, pool: str) -> bool:
+        """Whether someone has asked for another look since the pool's router began its last one."""
+        return bool(self._ask(0, lambda: self._redis.exists(self._keys.again(pool))))
+
     def finish(self, pool: str, router: str) -> bool:
         """Stop being the pool's router; True means: stay, someone asked for another look."""
         return bool(self._ask(0, lambda: self._scripts[FINISH](self._of(pool), [router, ROUTE_MS])))

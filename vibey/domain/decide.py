@@ -103,6 +103,15 @@ class World:
         may_fall_back = self.policy(requirement.project).fallback is not Fallback.NEVER
         return survey(requirement, self.engines, cost_aware=self.cost_aware, may_fall_back=may_fall_back)
 
+    def surveyed(self, requirement: Requirement, known: dict[tuple[object, ...], Survey]) -> Survey:
+        """The same as `survey`, made once for all requirements that ask alike; `known` keeps those made before."""
+        never = bool(requirement.handed_off) and self.policy(requirement.project).fallback is Fallback.NEVER
+        alike = requirement.needs, never
+        found = known.get(alike)
+        if found is None:
+            found = known[alike] = self.survey(requirement)
+        return found
+
     def after(self, decision: Decision) -> World:
         """The world once this decision has been carried out; a wait changes nothing."""
         if not isinstance(decision, Assign):
@@ -270,12 +279,9 @@ def decide_all(requests: Iterable[Request], world: World) -> Iterator[Decision]:
 
 def evolve(requests: Iterable[Request], world: World) -> Iterator[tuple[Decision, World]]:
     """Decide a batch in order, and tell with each decision the world it left behind."""
-    surveys: dict[Requirement, Survey] = {}
+    surveys: dict[tuple[object, ...], Survey] = {}
     for request in requests:
-        surveyed = surveys.get(request.requirement)
-        if surveyed is None:
-            surveyed = surveys[request.requirement] = world.survey(request.requirement)
-        decision = decide(request, world, surveyed)
+        decision = decide(request, world, world.surveyed(request.requirement, surveys))
         world = world.after(decision)
         yield decision, world
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from vibey.domain.assessment import Survey
     from vibey.domain.decide import Decision, Request, World
-    from vibey.domain.requirement import Requirement
     from vibey.domain.turn import Lot
 
 
@@ -51,7 +50,7 @@ class _Lines:
     def __init__(self, queue: Iterable[Queued], world: World) -> None:
         self.world = world
         self._lines: dict[str, deque[tuple[int, Queued]]] = {}
-        self._surveys: dict[Requirement, Survey] = {}
+        self._surveys: dict[tuple[object, ...], Survey] = {}
         # Projects whose first job is known to be grantable in the world as it is.
         self._ready: set[str] = set()
         for place, each in enumerate(queue):
@@ -87,11 +86,7 @@ class _Lines:
         return None
 
     def _decided(self, request: Request) -> Decision:
-        requirement = request.requirement
-        surveyed = self._surveys.get(requirement)
-        if surveyed is None:
-            surveyed = self._surveys[requirement] = self.world.survey(requirement)
-        return decide(request, self.world, surveyed)
+        return decide(request, self.world, self.world.surveyed(request.requirement, self._surveys))
 
 
 def _project(queued: Queued) -> str:

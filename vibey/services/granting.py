@@ -14,6 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -89,10 +90,14 @@ def grant(
     installation: Installation,
     outlook: Outlook,
     chosen: Sequence[tuple[Head, Requirement]],
+    most: int,
     waits: Waits,
     began_ns: int,
 ) -> Made:
-    """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait."""
+    """Decide the chosen jobs, which are locked, and write what was assigned; if any was, also why groups wait.
+
+    At most `most` are assigned.
+    """
     heads = [head for head, _ in chosen]
     parents = {head.job_id: head.traceparent for head in heads if head.traceparent}
     outlook = outlook.recalling(connection, {_session(*each) for each in chosen})
@@ -103,7 +108,7 @@ def grant(
     read = _Read()
     threaded = min(len(heads), outlook.free_slots) > PART
     with _writing(threaded=threaded) as writer:
-        for assigned, world in _parts(turns.assigned(outlook, requests, heads)):
+        for assigned, world in _parts(islice(turns.assigned(outlook, requests, heads), most)):
             spans = grants.spans(assigned, parents, began_ns)
             rows = grants.written(outlook, assigned, world, Record(outlook.world, waits), spans)
             writing = writer.submit(write, rows, parts[-1].writing if parts else None)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from vibey.store.jobs import Head
 
 
+NAMED = 50
+
+
 def warmed(requirement: Requirement, head: Head) -> Requirement:
     """The group's requirement as one of its jobs has it: with the engine of its previous attempt."""
     return requirement if head.affinity is None else replace(requirement, affinity=head.affinity)
@@ -96,12 +99,22 @@ def granted(row: Sequence[Any], decision: Assign) -> Granted:
 
 
 def hold_grounds(outlook: Outlook, requirement: Requirement) -> dict[str, Any]:
-    """What the event of a first hold says of the moment: the slots found in use, the threshold, the cap."""
+    """What the event of a first hold says of the moment beside `local_slots`: the threshold, the cap."""
     world = outlook.world
+    left = world.caps.get(world.purse(requirement.project), 0)
+    return _common(outlook, requirement.project) | {"waited_seconds": 0, "cap_remaining": left}
+
+
+def local_slots(world: World) -> dict[str, Any]:
+    """What the events of all first holds of a moment say of the slots found in use.
+
+    Of more than `NAMED` local engines only the first are named, as each job has such an event, and how many are not.
+    The record of the pass has them all.
+    """
     in_use = world.usage.in_use
     local = [(each.name, in_use.get(each.name, 0), each.slots) for each in world.engines if each.tier is Tier.LOCAL]
-    left = world.caps.get(world.purse(requirement.project), 0)
-    return _common(outlook, requirement.project) | _slots(local) | {"waited_seconds": 0, "cap_remaining": left}
+    omitted = {"local_slots_omitted": len(local) - NAMED} if len(local) > NAMED else {}
+    return _slots(local[:NAMED]) | omitted
 
 
 def _told(decision: Assign) -> tracing.Attributes:

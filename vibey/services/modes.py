@@ -196,13 +196,19 @@ def _policy(
 ) -> tuple[ProjectPolicy | None, Judge | None, str]:
     """The policy in force and its thresholds, or what is wrong with it, which is logged when it is first met."""
     try:
-        policy = ProjectPolicy.from_json(loads(stored)).overlaid(dict(over))
+        return *_parsed(stored, over), ""
     except (SettingsError, AttributeError) as error:
         # AttributeError: JSON, but no object
         problem = " ".join(str(error).split())
         log.error("project %s: %s; it stays in singleton, and nothing paid runs", project, problem)  # noqa: TRY400
         return None, None, problem
-    return policy, judge_of(policy), ""
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _parsed(stored: str, over: tuple[tuple[str, str], ...]) -> tuple[ProjectPolicy, Judge]:
+    """A policy and its thresholds; most projects have the same, which is read once for all of them."""
+    policy = ProjectPolicy.from_json(loads(stored)).overlaid(dict(over))
+    return policy, judge_of(policy)
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -61,14 +61,19 @@ class Outlook:
     def glance(
         cls, connection: Connection, installation: Installation, trees: Trees, purses: Mapping[str, Purse]
     ) -> Outlook:
-        """What a pass would decide on now, read without a lock: to be looked at, not to be granted by."""
-        configured, reached = fleet.engine_names(connection), trees.engine_names
-        names = [each for each in (configured if reached is None else reached) if each in configured]
-        outlook = cls._read(connection, installation, trees, names, locking=False)
+        """What a pass would decide on now for projects with these purses: to be looked at, not to be granted by."""
+        outlook = cls.look(connection, installation, trees)
         policies = {name: purse.resolved.policy for name, purse in purses.items()}
         caps = {name: purse.remaining for name, purse in purses.items()}
         resolved = {name: purse.resolved for name, purse in purses.items()}
         return cls(replace(outlook.world, policies=policies, caps=caps), resolved)
+
+    @classmethod
+    def look(cls, connection: Connection, installation: Installation, trees: Trees) -> Outlook:
+        """The same as `open`, read without a lock: good to find why jobs wait, not to grant any."""
+        configured, reached = fleet.engine_names(connection), trees.engine_names
+        names = [each for each in (configured if reached is None else reached) if each in configured]
+        return cls._read(connection, installation, trees, names, locking=False)
 
     @classmethod
     def _read(
@@ -102,6 +107,8 @@ class Outlook:
         installation: Installation,
         resolved: dict[str, Resolved],
         requirements: Iterable[Requirement],
+        *,
+        locking: bool = True,
     ) -> Outlook:
         """The outlook with the rules of the groups' projects, and what their caps have left, counted under lock.
 
@@ -109,15 +116,17 @@ class Outlook:
         """
         projects = list(resolved)
         policies = {name: resolved[name].policy for name in projects}
-        spending = {asked.project for asked in requirements if self._may_take_unit(asked, policies[asked.project])}
-        spenders = [name for name in projects if name in spending]
         world = replace(self.world, policies=policies)
+        ruled = replace(self, world=world, resolved=resolved)
+        spending = {asked.project for asked in requirements if ruled.may_take_unit(asked)}
+        spenders = [name for name in projects if name in spending]
         if not spenders:
-            return replace(self, world=world, resolved=resolved)
+            return ruled
         settings = installation.settings.engines
         shared_cap = settings.paid_daily_cap if settings.paid_daily_cap_scope == "installation" else None
-        at = cap.lock_projects(connection, spenders)
-        used = cap.used(connection, at.date(), spenders if shared_cap is None else None)
+        at = cap.lock_projects(connection, spenders) if locking else None
+        day = cap.today(connection) if at is None else at.date()
+        used = cap.used(connection, day, spenders if shared_cap is None else None)
         if shared_cap is None:
             left = {name: max(0, policies[name].cap - used.get(name, 0)) for name in spenders}
             purses = {}
@@ -125,18 +134,16 @@ class Outlook:
             left = {SHARED_PURSE: max(0, shared_cap - sum(used.values()))}
             purses = dict.fromkeys(projects, SHARED_PURSE)
         world = replace(world, caps=left, purses=purses)
-        return replace(self, world=world, resolved=resolved, used=used, at=at, shared_cap=shared_cap)
+        return replace(ruled, world=world, used=used, at=at, shared_cap=shared_cap)
 
-    def _may_take_unit(self, asked: Requirement, policy: Policy) -> bool:
+    def may_take_unit(self, asked: Requirement) -> bool:
+        """Whether a job that asks this could take a unit of its cap now."""
+        policy = self.policy(asked)
         return policy.may_spend and policy.may_take_unit(self._survey(asked))
 
     def _survey(self, asked: Requirement) -> Survey:
         """The assessment of the pool's engines; jobs of all projects that ask alike share one."""
-        needs = asked.needs
-        found = self.surveys.get(needs)
-        if found is None:
-            found = self.surveys[needs] = self.world.survey(asked)
-        return found
+        return self.world.surveyed(asked, self.surveys)
 
     def recalling(self, connection: Connection, sessions: Iterable[str | None]) -> Outlook:
         """The outlook with what is remembered of these sessions; None, the session of a job without one, is none."""

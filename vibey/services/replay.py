@@ -154,7 +154,7 @@ class _Fold:
         self._began = self._world = world
         self._asked = asked
         self._classes = classes
-        self._surveys: dict[Requirement, Survey] = {}
+        self._surveys: dict[tuple[object, ...], Survey] = {}
 
     def all(self, rows: Sequence[Row[Any]]) -> Iterator[Replayed]:
         for row in rows:
@@ -186,10 +186,7 @@ class _Fold:
         return Replayed(row, recorded, answered, question)
 
     def _survey(self, requirement: Requirement) -> Survey:
-        found = self._surveys.get(requirement)
-        if found is None:
-            found = self._surveys[requirement] = self._began.survey(requirement)
-        return found
+        return self._began.surveyed(requirement, self._surveys)
 
 
 def _lots(trace: Mapping[str, Any]) -> tuple[Lot, ...]:

@@ -1,9 +1,9 @@
 """Route: turn free slots and queued jobs into granted runs.
 
-One pass is one READ COMMITTED transaction. It locks the pool's engines, then their accounts and the
-rotation's credits, and counts live runs only after the first, so the count is exact. It reads one head per
-group of the queue, asks the domain what each group can look forward to, holds the projects' rows where a unit
-of the cap may be taken, locks as many of the groups' first jobs as could be granted and are free (`SKIP
+One pass is one READ COMMITTED transaction. It reads one head per group of the queue and the rules of the groups'
+projects. Then it locks the pool's engines, their accounts and the rotation's credits, and counts live runs only after
+the first, so the count is exact. It asks the domain what each group can look forward to, holds the projects' rows where
+a unit of the cap may be taken, locks as many of the groups' first jobs as could be granted and are free (`SKIP
 LOCKED`), decides all of them in memory on the evolving world, and writes runs, credits, decisions, events and
 job states set-wise, a few hundred at a time (`vibey.services.granting`). Slot, token, credits, cap unit, decision and
 event commit together or not at all.
@@ -16,7 +16,9 @@ of more groups than a pass takes, it is drawn by lot which ones go first.
 
 Cost is flat in the depth of the queue: a group without a taker costs one index probe, however many jobs it
 holds; why it waits is written once for the group, and only when the reason changes; first holds are written
-set-wise for the whole group.
+set-wise for the whole group. A pass holds its locks for no longer than a bounded amount of work takes: it grants at
+most as many runs as `WORK` allows for its number of engines, and what there is to note of many groups is noted after
+it (`vibey.services.notes`).
 
 A router leaves after a second of work, with a message behind it to go on: ticks and other pools share its
 worker.
@@ -29,15 +31,18 @@ import os
 import socket
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import NothingApplied
-from vibey.services import grants, measure, turns
+from vibey.services import measure, notes, turns
 from vibey.services.granting import Made, grant
+from vibey.services.notes import Notes, NotesClaimed
 from vibey.services.outlook import GenerationChanged, Outlook, rules
 from vibey.services.pools import Trees
 from vibey.services.record import Record
 from vibey.store import decisions, jobs
+from vibey.store import notes as stored_notes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,9 +57,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("vibey.route")
 
 BATCH = 5000
+# A draw, and the record of it, cost what its pool has of engines: a pass grants so many runs times engines at most.
+WORK = 100_000
 # Of so many jobs it is found whose turn it is, or which one nobody holds, however few slots are free.
 LISTED = 1000
-HOLDS = 5000
 STINT_SECONDS = 1.0
 # A pass costs about the same for one freed slot as for fifty: one asked for during another lets some gather.
 GATHER_SECONDS = 0.01
@@ -64,11 +70,13 @@ GATHER_SECONDS = 0.01
 class Passed:
     """What one pass did; `again` says another may find more to do, `stale` which projects must be measured first.
 
-    `spans` tell of the runs granted, once that is committed.
+    `noted` says that nothing is left to be noted by `notes.note_rest`. `spans` tell of the runs granted, once that is
+    committed.
     """
 
     granted: tuple[Granted, ...] = ()
     again: bool = False
+    noted: bool = True
     stale: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
 
@@ -94,8 +102,9 @@ def route(installation: Installation, pool: str) -> int:
     ends_at = time.monotonic() + STINT_SECONDS
     try:
         while time.monotonic() < ends_at:
-            granted += _until_settled(installation, pool, router, ends_at)
-            if not wakeups.finish(pool, router):
+            runs, is_noted = _until_settled(installation, pool, router, ends_at)
+            granted += runs
+            if is_noted and not wakeups.finish(pool, router):
                 return granted
     except BaseException:
         wakeups.abandon(pool, router)
@@ -108,7 +117,7 @@ def route(installation: Installation, pool: str) -> int:
 def grant_freed(installation: Installation, pool: str) -> int:
     """Try one pass at once, from a task that has just freed a slot; leave it to whoever is routing its engines now."""
     passed = run_pass(installation, pool, wait=False)
-    if passed is None or passed.again or passed.stale:
+    if passed is None or passed.again or passed.stale or not passed.noted:
         installation.wake(pool)
     if passed is None:
         return 0
@@ -118,19 +127,23 @@ def grant_freed(installation: Installation, pool: str) -> int:
 
 def run_pass(installation: Installation, pool: str, *, wait: bool = True) -> Passed | None:
     """One routing transaction. None, without `wait`, when someone else holds an engine of the pool."""
+    passed: Passed | None = None
     while True:
         try:
             passed = installation.database.run(lambda connection: _pass(connection, installation, pool, wait=wait))
             break
         except GenerationChanged:
             continue  # the pass begins again, under that generation
+        except NotesClaimed:
+            installation.database.statement(lambda connection: stored_notes.take(connection, pool))
     for span in passed.spans if passed else ():
         span.end()
     return passed
 
 
-def _until_settled(installation: Installation, pool: str, router: str, ends_at: float) -> int:
-    granted = 0
+def _until_settled(installation: Installation, pool: str, router: str, ends_at: float) -> tuple[int, bool]:
+    """Make passes until one grants nothing; how many runs were granted, and whether all that was to note is noted."""
+    granted, is_noted = 0, True
     while time.monotonic() < ends_at:
         installation.wakeups.go_on(pool, router)
         passed = run_pass(installation, pool)
@@ -141,11 +154,20 @@ def _until_settled(installation: Installation, pool: str, router: str, ends_at: 
             continue
         installation.send(passed.granted)
         granted += len(passed.granted)
+        is_noted = passed.noted
+        if not is_noted:
+            may_go_on = partial(_may_note, installation, pool, settled=not passed.granted, ends_at=ends_at)
+            is_noted = notes.note_rest(installation, pool, may_go_on=may_go_on)
         if not passed.granted:
             break
         if not passed.again:
             time.sleep(GATHER_SECONDS)
-    return granted
+    return granted, is_noted
+
+
+def _may_note(installation: Installation, pool: str, *, settled: bool, ends_at: float) -> bool:
+    """Whether more may be noted now: not while a pass could grant what was freed or enqueued meanwhile."""
+    return settled and time.monotonic() < ends_at and not installation.wakeups.is_awaited(pool)
 
 
 def _pass(connection: Connection, installation: Installation, pool: str, *, wait: bool) -> Passed | None:
@@ -155,25 +177,33 @@ def _pass(connection: Connection, installation: Installation, pool: str, *, wait
         log.warning("nothing is routed: %s", NothingApplied())
         return Passed()
     installation = installation.under(connection, trees.generation)
-    outlook = Outlook.open(connection, installation, trees, wait=wait)
-    if outlook is None:
-        return None
-    groups = jobs.groups(connection, pool)
+    groups, noting = jobs.groups(connection, pool)
+    if noting.is_claimed:
+        raise NotesClaimed
     resolved = rules(connection, installation, groups)
     stale = tuple(name for name, each in resolved.items() if each.stale)
     if stale:
         return Passed(stale=stale)
+    outlook = Outlook.open(connection, installation, trees, wait=wait)
+    if outlook is None:
+        return None
     asked = [group.requirement for group in groups]
     outlook = outlook.with_rules(connection, installation, resolved, asked)
     prospects = _prospects(outlook, groups)
-    again = _hold(connection, pool, outlook, prospects, groups)
-    waiting = _waiting(prospects, groups)
-    waits = [(group.requirement, waiting[group.key]) for group in groups if group.key in waiting]
-    made, served, more = _fill(connection, installation, outlook, Seen(pool, groups, prospects, waits, began_ns))
-    if waits and not made.granted:
-        decisions.record(connection, Record(outlook.world, waits).kept())
-    decisions.note_groups(connection, pool, waiting, _cleared(made.outlook, prospects, groups, served))
-    return Passed(made.granted, again or more, spans=made.spans)
+    found = Notes.found(groups, prospects)
+    # Whatever was noted since the groups were read was found after it.
+    is_newest = found == Notes() or stored_notes.take(connection, pool, noting.number)
+    small = found if is_newest and found.is_small else Notes()
+    made, served, more = _fill(connection, installation, outlook, Seen(pool, groups, prospects, small.waits, began_ns))
+    held_all = not notes.hold(connection, pool, outlook, small.held)
+    if small.waiting and not made.granted:
+        decisions.record(connection, Record(outlook.world, small.waits).kept())
+    over = _over(made.outlook, found.over, served)
+    is_noted = held_all and is_newest and found.is_small and len(over) <= notes.PART
+    if is_newest:
+        cleared = over if is_noted else [group for group in over if group.key in served]
+        stored_notes.write(connection, pool, small.reasons, [group.key for group in cleared])
+    return Passed(made.granted, more, is_noted, spans=made.spans)
 
 
 def _fill(
@@ -183,7 +213,8 @@ def _fill(
     wanted = [found for group in seen.groups if (found := _wanted(outlook, group, seen.prospects[group.key]))]
     if not wanted:
         return Made((), (), outlook), set(), False
-    limit = min(BATCH, outlook.free_slots)
+    most = max(1, min(BATCH, WORK // len(outlook.world.engines)))
+    limit = min(most, outlook.free_slots)
     if installation.settings.engines.fair_share:
         limit, outlook = LISTED, outlook.taking_turns(connection, _projects(seen.groups, wanted))
     listed = turns.shortlist(outlook, seen.groups, wanted, limit)
@@ -194,11 +225,11 @@ def _fill(
         heads, asked = jobs.heads(connection, seen.pool, deeper, LISTED)
     requirements = {group.key: group.requirement for group in seen.groups}
     chosen = [(head, requirements[head.key]) for head in heads]
-    made = grant(connection, installation, outlook, chosen, seen.waits, seen.began_ns)
+    made = grant(connection, installation, outlook, chosen, most, seen.waits, seen.began_ns)
     key_of = {head.job_id: head.key for head in heads}
     # Of those decided here none is left that could be granted; only of others another pass may find some.
     unseen = asked is not None and (asked >= limit or len(heads) < asked)
-    unseen = unseen or (listed != wanted and bool(made.granted))
+    unseen = unseen or (listed != wanted and bool(made.granted)) or len(made.granted) >= most
     left = unseen and any(found.room for found in made.outlook.prospects(requirements[each.key] for each in wanted))
     return made, {key_of[run.job_id] for run in made.granted}, left
 
@@ -217,39 +248,14 @@ def _projects(groups: Sequence[jobs.Group], wanted: Sequence[jobs.Wanted]) -> li
     return sorted({group.requirement.project for group in groups if group.key in keys})
 
 
-def _hold(
-    connection: Connection,
-    pool: str,
-    outlook: Outlook,
-    prospects: dict[int, Prospect],
-    groups: Sequence[jobs.Group],
-) -> bool:
-    """Note first holds of every group whose jobs are to be held; whether some are left for another pass."""
-    grounds = {
-        group.key: grants.hold_grounds(outlook, group.requirement)
-        for group in groups
-        if prospects[group.key].held_first and group.unheld
-    }
-    return jobs.hold(connection, pool, grounds, HOLDS) >= HOLDS
-
-
-def _waiting(prospects: dict[int, Prospect], groups: Sequence[jobs.Group]) -> dict[int, str]:
-    """Why groups wait of which that was not known yet."""
-    found = {group.key: prospects[group.key].waiting for group in groups}
-    return {group.key: reason for group in groups if (reason := found[group.key]) and reason != group.reason}
-
-
-def _cleared(
-    outlook: Outlook, prospects: dict[int, Prospect], groups: Sequence[jobs.Group], served: set[int]
-) -> list[int]:
-    """The groups whose reason to wait is over.
+def _over(outlook: Outlook, over: Sequence[jobs.Group], served: set[int]) -> list[jobs.Group]:
+    """The groups, of those whose reason to wait seemed over before anything was granted, for which it is.
 
     A group for which it holds again, now that others' jobs have taken what was free, has waited for it all along.
     Otherwise each slot that is freed would have the reason of every group forgotten, and written anew.
     """
-    over = [group for group in groups if group.reason is not None and prospects[group.key].waiting is None]
-    now = _prospects(outlook, over) if served else prospects
-    return [group.key for group in over if group.key in served or now[group.key].waiting != group.reason]
+    now = _prospects(outlook, over) if served else None
+    return [group for group in over if now is None or group.key in served or now[group.key].waiting != group.reason]
 
 
 def _prospects(outlook: Outlook, groups: Sequence[jobs.Group]) -> dict[int, Prospect]:

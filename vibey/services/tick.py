@@ -42,7 +42,7 @@ from vibey.services.endings import CLAIM_SECONDS
 from vibey.services.requirements import refresh_workspace_sets
 from vibey.services.route import route
 from vibey.services.settle import expired_row
-from vibey.store import adjustments, fleet, instants, jobs, runs
+from vibey.store import adjustments, fleet, instants, jobs, notes, runs
 from vibey.store.runs import Expired, Granted
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def forget(installation: Installation) -> None:
     Also brings in line jobs that were enqueued just while the configuration changed.
     """
     installation.database.run(refresh_workspace_sets)
-    forgotten = (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, fleet.FORGET_GROUPS, adjustments.FORGET)
+    forgotten = (fleet.FORGET_WORKERS, fleet.FORGET_SESSIONS, notes.FORGET_GROUPS, adjustments.FORGET)
     for statement in (*forgotten, fleet.CLEANED):
         installation.database.statement(statement.run)
 

@@ -1,8 +1,7 @@
-"""Decisions: keeping what passes decided and why groups wait, and reading it to replay and to explain it."""
+"""Decisions: keeping what passes decided and found, and reading it to replay and to explain it."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +24,6 @@ RECORD = Statement(
        from pass, rows from (json_to_recordset(%(rows)s::json) as (key bigint, asked int, outcome text, trace json))
          with ordinality as r
        order by r.ordinality""",
-)
-SET_GROUPS = Statement(
-    "group-set",
-    "note why some groups wait",
-    """insert into group_states (pool, requirement_key, reason)
-       select %(pool)s, key, reason from json_to_recordset(%(rows)s::json) as r(key bigint, reason text)
-       on conflict (pool, requirement_key) do update set reason = excluded.reason, since = clock_timestamp()""",
-)
-CLEAR_GROUPS = Statement(
-    "group-clear",
-    "forget why some groups waited",
-    "delete from group_states where pool = %(pool)s and requirement_key = any(%(keys)s)",
 )
 BOUNDS = Statement(
     "pass-bounds",
@@ -111,15 +98,6 @@ def record(connection: Connection, recorded: Recorded) -> None:
         asked=recorded.asked,
         rows=recorded.rows,
     )
-
-
-def note_groups(connection: Connection, pool: str, reasons: dict[int, str], cleared: Sequence[int]) -> None:
-    """Write why groups wait, and forget it for those that do not any more."""
-    if reasons:
-        rows = [{"key": key, "reason": reason} for key, reason in reasons.items()]
-        SET_GROUPS.run(connection, pool=pool, rows=json.dumps(rows))
-    if cleared:
-        CLEAR_GROUPS.run(connection, pool=pool, keys=list(cleared))
 
 
 def bounds(

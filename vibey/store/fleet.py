@@ -187,13 +187,6 @@ DROP_SESSIONS = Statement(
     "drop what is remembered of pools and members that are configured no more",
     f"delete from sessions s where {STRAY_SESSION}",  # noqa: S608  constant
 )
-FORGET_GROUPS = Statement(
-    "group-forget",
-    "drop reasons of groups that have no due job any more",
-    """delete from group_states g where not exists (
-         select 1 from jobs j where j.pool = g.pool and j.requirement_key = g.requirement_key and j.state = 'queued'
-           and j.not_before is null)""",
-)
 WORKERS = Statement(
     "worker-all",
     "workers seen of late",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vibey.domain.effort import Effort
 from vibey.domain.requirement import Requirement
@@ -85,7 +85,7 @@ GROUPS = Statement(
                    and j.requirement_key > keys.key
                  order by j.requirement_key limit 1)
          from keys where keys.key is not null)
-       select head.*, p.name as project, g.reason as group_reason,
+       select head.*, p.name as project, g.reason as group_reason, n.number as notes, n.claimed as notes_claimed,
               (select held_at is null from jobs where pool = %(pool)s and state = 'queued' and not_before is null
                and requirement_key = keys.key order by held_at desc limit 1) as unheld,
               (select (extract(epoch from statement_timestamp() - min(held_at)) * 1000)::bigint from jobs
@@ -99,7 +99,8 @@ GROUPS = Statement(
            and requirement_key = keys.key
          order by standing, id limit 1) head
        join projects p on p.id = head.project_id
-       left join group_states g on g.pool = %(pool)s and g.requirement_key = head.requirement_key""",
+       left join group_states g on g.pool = %(pool)s and g.requirement_key = head.requirement_key
+       left join notings n on n.pool = %(pool)s""",
     prepared=True,
 )
 HEADS = Statement(
@@ -146,13 +147,14 @@ HOLD = Statement(
            select id, project_id, attempt from jobs
            where pool = %(pool)s and requirement_key = g.key and state = 'queued' and not_before is null
              and held_at is null
-           order by id limit %(limit)s for no key update skip locked) j),
+           order by id limit %(limit)s for no key update skip locked) j
+         limit %(limit)s),
        held as (
          update jobs j set held_at = clock_timestamp() from first where j.id = first.id
          returning j.id)
        insert into ledger (kind, project_id, job_id, data)
        select 'EngineSlotWaitStarted', first.project_id, first.id,
-              first.grounds || jsonb_build_object('attempt', first.attempt + 1)
+              %(common)s::jsonb || first.grounds || jsonb_build_object('attempt', first.attempt + 1)
        from first join held using (id) order by first.id returning job_id""",
 )
 LOCK = Statement(
@@ -412,9 +414,18 @@ def requirement_of(row: Row[Any]) -> Requirement:
     )
 
 
-def groups(connection: Connection, pool: str) -> list[Group]:
-    """Every group of due jobs of a pool, with its requirement."""
-    return [
+class NotesState(NamedTuple):
+    """The number of a pool's notes, and whether they are claimed: see `vibey.store.notes`."""
+
+    number: int
+    is_claimed: bool
+
+
+def groups(connection: Connection, pool: str) -> tuple[list[Group], NotesState]:
+    """Every group of due jobs of a pool, with its requirement; and how the pool's notes stood at that instant."""
+    rows = GROUPS.all(connection, pool=pool)
+    notes = NotesState(rows[0].notes or 0, bool(rows[0].notes_claimed)) if rows else NotesState(0, is_claimed=False)
+    found = [
         Group(
             row.requirement_key,
             requirement_of(row),
@@ -423,8 +434,9 @@ def groups(connection: Connection, pool: str) -> list[Group]:
             row.unheld,
             row.held_ms,
         )
-        for row in GROUPS.all(connection, pool=pool)
+        for row in rows
     ]
+    return found, notes
 
 
 def heads(connection: Connection, pool: str, wanted: Sequence[Wanted], limit: int) -> tuple[list[Head], int | None]:
@@ -447,7 +459,14 @@ def heads(connection: Connection, pool: str, wanted: Sequence[Wanted], limit: in
     return free, found[0].asked if found else None
 
 
-def hold(connection: Connection, pool: str, grounds: Mapping[int, dict[str, Any]], limit: int) -> int:
-    """Note first holds in these groups, with the grounds of each group's event; returns how many were noted."""
-    rows = [{"key": key, "grounds": value} for key, value in grounds.items()]
-    return len(HOLD.all(connection, pool=pool, rows=json.dumps(rows), limit=limit)) if rows else 0
+def hold(
+    connection: Connection, pool: str, grounds: Mapping[int, dict[str, Any]], common: dict[str, Any], limit: int
+) -> int:
+    """Note first holds of at most so many jobs in these groups; returns how many were noted.
+
+    The events have the grounds of their group, and what is common to all groups.
+    """
+    if not grounds:
+        return 0
+    rows = json.dumps([{"key": key, "grounds": value} for key, value in grounds.items()])
+    return len(HOLD.all(connection, pool=pool, rows=rows, common=json.dumps(common), limit=limit))

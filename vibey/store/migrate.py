@@ -13,7 +13,7 @@ from vibey.store.suitability import require_suitable
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0008"
+HEAD = "0009"
 """The schema revision this version of the code needs; a test holds it against the migrations."""
 
 HAS_VERSION = Statement(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Date,
@@ -363,6 +364,15 @@ group_states = Table(
     Column("requirement_key", BigInteger, primary_key=True),
     _text("reason", required=True),
     _instant("since", now=True),
+)
+
+# Who writes them, where that takes several transactions: `number` grows with every claim, and with whatever ends one.
+notings = Table(
+    "notings",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("claimed", Boolean, nullable=False),
 )
 
 # Append-only: a trigger refuses UPDATE, DELETE and TRUNCATE. `utc_day` is set on the events that are or return a unit
