@@ -89,12 +89,19 @@ def test_a_worker_follows_a_new_engine_without_a_restart(
 def test_workers_with_different_files_each_run_what_they_agree_on(
     open_fleet: Callable[..., Fleet], sound: Callable[[Fleet], None]
 ) -> None:
-    """One that starts with an older file takes no engine away, and says which it does not serve, and why."""
-    fleet = open_fleet(engine={"near": {}, "far": {}})
+    """One that starts with an older file takes no engine away, and says which it does not serve, and why.
+
+    Nor does it reckon the queue by the ageing of its file, as applying that file would.
+    """
+    fleet = open_fleet(engine={"near": {}, "far": {}}, engines={"priority_age_seconds": 60})
     older = fleet.folder / "older.toml"
     text = fleet.config.read_text(encoding="utf-8")
-    older.write_text(text.replace('"far"', '"elsewhere"'), encoding="utf-8")
+    other = text.replace('"far"', '"elsewhere"').replace("priority_age_seconds = 60", "priority_age_seconds = 7")
+    older.write_text(other, encoding="utf-8")
     fleet.muster()
+    (delayed,) = fleet.enqueue(payload={}, delay_seconds=3600)
+    queued = f"select xmin::text, standing, (select age_ms from installation) from jobs where id = {delayed}"
+    stands = fleet.rows(queued)
     fleet.build("second", environment={"VIBEY_CONFIG": str(older)})
     fleet.until_workers(3)
     problems = "select problems from workers where name like 'second@%'"
@@ -103,7 +110,9 @@ def test_workers_with_different_files_each_run_what_they_agree_on(
     assert fleet.value(SERVES.format(engine="near", worker="second"))
     assert not fleet.value(SERVES.format(engine="far", worker="second"))
     assert fleet.value(SERVES.format(engine="far", worker="build"))
-    fleet.enqueue(4, payload={})
+    assert fleet.rows(queued) == stands
+    fleet.rows(f"update jobs set not_before = clock_timestamp() where id = {delayed} returning id")
+    fleet.enqueue(3, payload={})
     assert fleet.until_ended() == {"succeeded": 4}
     sound(fleet)
 
