@@ -7,9 +7,9 @@ from collections import Counter
 from tests.support.chaos.plan import KINDS, Plan
 
 FIRST = [
-    "   1  kill a supervisor, target 0.967, 0 s",
-    "   2  stall Postgres, target 0.786, 7 s",
-    "   3  stall Redis, target 0.518, 0.5 s",
+    "   1  kill a control worker, target 0.967, 0 s",
+    "   2  kill a router, target 0.786, 0 s",
+    "   3  kill an engine's process, target 0.518, 0 s",
 ]
 SUM_OF_TARGETS = 255.6309621014461
 

@@ -11,6 +11,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+import psycopg2
+
 from tests.support import trees
 from tests.support.chaos.crew import send, stopped
 from tests.support.chaos.servers import POSTGRES, REDIS
@@ -71,6 +73,7 @@ class Faults:
             "exhaust connections": self._exhaust,
             "fill the disk": self._fill_disk,
             "move a clock": self._move_clock,
+            "set the database's clock": self._set_clock,
             "deliver messages again": self._deliver_again,
             "start a second beat": self._second_beat,
             "route twice without the lock": self._route_twice,
@@ -260,6 +263,19 @@ class Faults:
         self._crew.move_clock(member, strike.seconds)
         self._lasting(self._unique("clock"), MOVED_SECONDS, lambda: self._crew.move_clock(member, 0))
         return member.name
+
+    def _set_clock(self, strike: Strike) -> str:
+        """Set the clock that everything stored goes by, and back after a while."""
+        self._undo_now(CONNECTIONS)
+        self._undo_now("Postgres")
+        self._servers.clock.move(strike.seconds)
+        self._lasting(self._unique("database clock"), MOVED_SECONDS, lambda: self._set_back(strike.seconds))
+        return "Postgres"
+
+    def _set_back(self, seconds: float) -> None:
+        """A server that does not answer just now leaves that to the next time the clock is set."""
+        with suppress(psycopg2.Error):
+            self._servers.clock.move(-seconds)
 
     def _deliver_again(self, strike: Strike) -> str | None:
         """Messages of runs live and long over, and letters as they once lay in Redis."""

@@ -46,6 +46,7 @@ KINDS: dict[str, tuple[int, Sequence[float]]] = {
     "exhaust connections": (3, (*BRIEF, 7.0)),
     "fill the disk": (4, BRIEF),
     "move a clock": (6, (-7200.0, -30.0, -2.0, 2.0, 30.0, 7200.0, 90000.0)),
+    "set the database's clock": (5, (-7200.0, -30.0, -2.0, 2.0, 30.0, 7200.0)),
     "deliver messages again": (10, (0,)),
     "start a second beat": (3, (3.0, 6.0)),
     "route twice without the lock": (10, (0,)),
@@ -54,7 +55,7 @@ KINDS: dict[str, tuple[int, Sequence[float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault. `seconds` is how long it lasts; of a moved clock, by how much."""
+    """One fault. `seconds` is how long it lasts; of a clock that is moved or set, by how much."""
 
     number: int
     kind: str

@@ -17,6 +17,7 @@ import psycopg2
 import redis
 
 from tests.support.chaos.proxy import Proxy
+from tests.support.clock import DatabaseClock
 from tests.support.databases import plain
 from tests.support.wait import until
 from vibey import embedded
@@ -39,6 +40,8 @@ class Servers:
         self._folder = folder
         self.direct = embedded.ensure(folder)
         migrate.upgrade(self.direct.database_url)
+        self.clock = DatabaseClock(self.direct.database_url, standing=False)
+        self.clock.keep_true_instants()
         self.proxies = [Proxy(_port(url)) for url in (self.direct.database_url, self.direct.redis_url)]
         self.proxied = embedded.Services(
             _moved(self.direct.database_url, self.proxies[POSTGRES].port),

@@ -53,7 +53,7 @@ def judged(facts: Facts) -> list[str]:
 
 def _breaches(invariant: str, facts: Facts) -> Iterator[str]:
     for rule, text in RULES.get(invariant, ()):
-        for row in facts.rows(text):
+        for row in facts.rows(text.replace("{runs}", facts.tables["runs"])):
             yield f"{rule}: {row}"
     for check in CHECKS[invariant]:
         yield from check(facts)

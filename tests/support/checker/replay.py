@@ -73,7 +73,8 @@ def exceptions(facts: Facts) -> Iterator[str]:
     nanoseconds = "(extract(epoch from {}) * 1000000000)::bigint"
     rows = facts.rows(
         f"select r.id, r.why, {nanoseconds.format('p.began_at')}, {nanoseconds.format('r.granted_at')}, p.world, "
-        "p.asked -> d.asked, p.id from runs r join decisions d on d.run_id = r.id join passes p on p.id = d.pass_id "
+        f"p.asked -> d.asked, p.id from {facts.tables['runs']} r join decisions d on d.run_id = r.id "
+        f"join {facts.tables['passes']} p on p.id = d.pass_id "
         "join engines e on e.name = r.engine where e.tier = 'paid'"
     )
     for run, why, began, granted, world, asked, number in rows:

@@ -1,4 +1,7 @@
-"""Rules a query can tell, each under the invariant it belongs to. Whatever a query returns breaks its rule."""
+"""Rules a query can tell, each under the invariant it belongs to. Whatever a query returns breaks its rule.
+
+`{runs}` stands for the table with the true instants of runs.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             "two runs of a job were live at once",
-            """select a.job_id, a.id, a.ended_at, b.id, b.granted_at from runs a
-               join runs b on b.job_id = a.job_id and b.id > a.id
+            """select a.job_id, a.id, a.ended_at, b.id, b.granted_at from {runs} a
+               join {runs} b on b.job_id = a.job_id and b.id > a.id
                where b.granted_at < coalesce(a.ended_at, 'infinity')""",
         ),
     ),

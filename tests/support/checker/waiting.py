@@ -40,10 +40,11 @@ def beside_free_slots(facts: Facts) -> Iterator[str]:
 def _first_waits(facts: Facts) -> list[tuple[int, int, int, list[str]]]:
     """Of each job: when it was due, and when its first attempt was granted or it ended without one."""
     return facts.rows(
-        """select j.id, (extract(epoch from j.created_at) * 1000000000)::bigint,
-                  (extract(epoch from coalesce(least(min(r.granted_at), j.ended_at), clock_timestamp()))
+        f"""select j.id, (extract(epoch from j.created_at) * 1000000000)::bigint,
+                  (extract(epoch from coalesce(least(min(r.granted_at), j.ended_at), pg_catalog.clock_timestamp()))
                     * 1000000000)::bigint, j.excluded
-           from jobs j left join runs r on r.job_id = j.id where j.capabilities = '{}' group by j.id"""
+           from {facts.tables["jobs"]} j left join {facts.tables["runs"]} r on r.job_id = j.id
+           where j.capabilities = '{{}}' group by j.id, j.created_at, j.ended_at, j.excluded"""
     )
 
 
@@ -63,7 +64,7 @@ def _free(facts: Facts, engine: str) -> list[Interval]:
     openings: dict[str, bool] = defaultdict(bool)
     for at, account, is_open in facts.rows(
         f"""select (extract(epoch from l.at) * 1000000000)::bigint, l.data ->> 'account',
-                   l.data ->> 'open' is not null from ledger l
+                   l.data ->> 'open' is not null from {facts.tables["ledger"]} l
             where l.kind = 'CircuitChanged'
               and l.data ->> 'account' = (select account from engines where name = '{engine}') order by l.id"""
     ):
