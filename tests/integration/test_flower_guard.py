@@ -155,7 +155,9 @@ def test_the_link_logs_in_to_every_page(make_site: Callable[..., Site], addresse
     aged = create_signed_value(token, cookie.key, "in", clock=lambda: 1_500_000_000).decode()
     for bad in (forged, aged, "in", "", token, cookie.coded_value[:-1]):
         assert site.get("/workers", Cookie=f"{cookie.key}={bad}").status == 401, bad
-    assert token not in site.log.read_text(encoding="utf-8")
+    logged = site.log.read_text(encoding="utf-8")
+    assert "vibey pages prints a link" in logged
+    assert token not in logged
     assert site.get(f"/workers?token={token}").status == 401
     site.stop()
     site.start()

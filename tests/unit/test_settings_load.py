@@ -254,3 +254,12 @@ def test_a_key_of_another_table_is_answered_with_that_table(table: str, key: str
     text = f"{desk}{key}" if table == "engine.desk" else f"{desk}[{table}]\n{key}"
     at = f"{table}.{key.partition(' ')[0]}"
     assert problems_in(text)[at].expected == f"unknown key here; it stands under {place}"
+
+
+@pytest.mark.parametrize(
+    "value", ['["workers"]', '["metrics", "metrics"]', '"metrics"', "true", '["/metrics"]', '["*"]']
+)
+def test_only_metrics_and_healthcheck_can_be_opened(value: str) -> None:
+    """Nothing that shows a job is ever given without the login."""
+    found = problems_in(f"[services]\nflower_open = {value}")["services.flower_open"]
+    assert found.expected == "expected a list of pages out of metrics, healthcheck, each once"
