@@ -73,8 +73,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Serv
     folder = tmp_path_factory.mktemp("services")
     with databases.memory() as memory:
         try:
-            own = embedded.ensure(folder)
-            databases.forgetful(own.database_url, folder / "postgres", memory)
+            own = databases.forgetful(folder, memory)
             yield embedded.Services(database_url=postgres or own.database_url, redis_url=redis_url or own.redis_url)
         finally:
             embedded.destroy(folder)

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILES: Mapping[str, tuple[str, str]] = {
-    "services.json": ("ports and passwords of the embedded servers; readable by its owner alone", "made anew"),
+    "services.json": (
+        "of the embedded servers: ports, passwords, the connections Postgres takes; readable by its owner alone",
+        "made anew",
+    ),
     "services.lock": ("held while those servers are started, stopped or removed", "made anew"),
     "postgres": (
         "the embedded Postgres; under root a link into `/var/lib/vibey`, whose owner is another user",

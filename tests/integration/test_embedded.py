@@ -25,7 +25,12 @@ from tests.support import databases
 from tests.support.wait import until
 from vibey import embedded
 from vibey.domain.errors import ServiceUnavailable
+from vibey.embedded import cluster
+from vibey.embedded.home import Owner, programs
+from vibey.embedded.record import write_private
+from vibey.store import migrate
 from vibey.store.connecting import libpq_url, make_engine
+from vibey.store.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -321,6 +326,162 @@ def test_no_variable_of_libpq_steers_a_connection(shared_dir: Path, monkeypatch:
         assert connection.dbapi_connection is not None
     printed = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S607
     assert {f"{name}={value}" for name, value in elsewhere.items()} <= set(printed)
+
+
+def rights(url: str) -> tuple[object, ...]:
+    """Whether the role of this address is a superuser, and may make roles and databases."""
+    statement = "SELECT rolsuper, rolcreaterole, rolcreatedb FROM pg_roles WHERE rolname = current_user"
+    return databases.query(url, statement)[0]
+
+
+def foreign(url: str) -> list[tuple[object, ...]]:
+    """Objects of a database's own schemas that the role of its address does not own; without those of extensions."""
+    return databases.query(
+        url,
+        """WITH ours AS (SELECT oid, nspname FROM pg_namespace
+                         WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'),
+                extended AS (SELECT classid, objid FROM pg_depend WHERE deptype = 'e'),
+                all_of_them AS (
+           SELECT oid::regclass::text AS name, relowner AS owner, 'pg_class'::regclass AS class, oid
+           FROM pg_class WHERE relnamespace IN (SELECT oid FROM ours)
+           UNION ALL SELECT oid::regprocedure::text, proowner, 'pg_proc'::regclass, oid
+           FROM pg_proc WHERE pronamespace IN (SELECT oid FROM ours)
+           UNION ALL SELECT oid::regtype::text, typowner, 'pg_type'::regclass, oid
+           FROM pg_type WHERE typnamespace IN (SELECT oid FROM ours) AND typrelid = 0 AND typelem = 0
+           UNION ALL SELECT nspname, nspowner, 'pg_namespace'::regclass, oid
+           FROM pg_namespace WHERE oid IN (SELECT oid FROM ours)
+           UNION ALL SELECT datname, datdba, 'pg_database'::regclass, oid
+           FROM pg_database WHERE datname = current_database())
+           SELECT name FROM all_of_them
+           WHERE NOT pg_has_role(owner, 'usage') AND (class, oid) NOT IN (SELECT classid, objid FROM extended)""",
+    )
+
+
+def require_no_superuser(url: str) -> None:
+    """The role of this address owns its database, and cannot do what only a superuser may."""
+    assert rights(url) == (False, False, True)
+    assert foreign(url) == []
+    for statement in (
+        "SET session_replication_role = replica",
+        "COPY (SELECT 1) TO PROGRAM 'true'",
+        "ALTER ROLE vibey SUPERUSER",
+        "ALTER SYSTEM SET fsync = off",
+        "SET ROLE vibey_admin",
+    ):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            databases.query(url, statement)
+    superusers = databases.query(url, "SELECT rolname FROM pg_roles WHERE rolsuper")
+    assert superusers == [("vibey_admin",)]
+
+
+def test_the_role_of_the_application_is_no_superuser(shared_dir: Path) -> None:
+    """It owns its database; nobody can log in as the superuser."""
+    url = embedded.ensure(shared_dir).database_url
+    require_no_superuser(url)
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(databases.plain(url).replace("vibey:", "vibey_admin:", 1))
+
+
+def test_the_superuser_of_an_earlier_version_becomes_an_ordinary_role(data_dir: Path) -> None:
+    """What it had made in any database stays its own and usable, the schema included; its password stays.
+
+    A start that was killed halfway is made good by the next.
+    """
+    before = embedded.ensure(data_dir)
+    embedded.stop(data_dir)
+    home = (data_dir / "postgres").resolve()
+    make_as_before(home, before.database_url)
+    mark = home / "cluster" / cluster.SEPARATED
+    mark.touch()
+    assert embedded.ensure(data_dir) == before
+    assert rights(before.database_url)[0] is True, "this is no cluster of an earlier version"
+    migrate.upgrade(before.database_url)
+    remember(before)
+    databases.create(before.database_url, "Odd name")
+    odd = databases.renamed(before.database_url, "Odd%20name")
+    for url in (before.database_url, odd):
+        for statement in (
+            "CREATE SCHEMA own",
+            "CREATE TABLE own.t (id bigint GENERATED ALWAYS AS IDENTITY, s serial, PRIMARY KEY (id))",
+            "CREATE SEQUENCE own.free",
+            "CREATE TYPE own.mood AS ENUM ('good')",
+            "CREATE TYPE own.pair AS (a int, b own.mood)",
+            "CREATE DOMAIN own.short AS text CHECK (length(VALUE) < 9)",
+            "CREATE FUNCTION own.f(own.pair) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "CREATE PROCEDURE own.p() LANGUAGE sql AS 'SELECT 1'",
+            "CREATE AGGREGATE own.total(int) (SFUNC = int4pl, STYPE = int)",
+            "CREATE VIEW own.v AS SELECT * FROM own.t",
+            "CREATE MATERIALIZED VIEW own.m AS SELECT * FROM own.t",
+            "CREATE EXTENSION IF NOT EXISTS pg_stat_statements",
+        ):
+            databases.query(url, statement)
+        databases.leave(url)
+    databases.leave(databases.renamed(before.database_url, databases.MAINTENANCE))
+    embedded.stop(data_dir)
+    mark.unlink()
+    cluster.run_sql(home / "cluster", *cluster.SEPARATION[:1])
+
+    assert embedded.ensure(data_dir) == before
+    assert mark.exists()
+    assert recall(before) == (42, b"42")
+    for url in (before.database_url, odd):
+        extension = "SELECT count(*) FROM pg_extension WHERE extname = 'pg_stat_statements'"
+        assert databases.query(url, extension) == [(1,)]
+        assert foreign(url) == []
+        databases.query(url, "ALTER TABLE own.t ADD COLUMN more int")
+        databases.query(url, "DROP SCHEMA own CASCADE")
+    migrate.require_current(Database(before.database_url))
+    assert rights(before.database_url) == (False, False, True)
+    embedded.stop(data_dir)
+    assert embedded.ensure(data_dir) == before
+
+
+def make_as_before(home: Path, url: str) -> None:
+    """Put a cluster in place of the one in `home` as the versions before made it: with `vibey` as the superuser."""
+    owner = Owner.of(home / "cluster")
+    shutil.rmtree(home / "cluster")
+    password = urlsplit(url).password
+    assert password
+    write_private(home / "password", password, owner=owner.ids)
+    options = ["--username=vibey", *(option for option in cluster.INITDB if not option.startswith("--username"))]
+    made = owner.run(
+        [programs(owner) / "initdb", *options, "-D", home / "cluster", "--pwfile", home / "password"], seconds=120
+    )
+    assert made.returncode == 0, made.stdout
+    (home / "password").unlink()
+    cluster.run_sql(home / "cluster", "CREATE DATABASE vibey")
+
+
+def test_the_server_takes_as_many_connections_as_asked_from_its_next_start(data_dir: Path) -> None:
+    """One that runs keeps what it has; settings of the operator's own come last, and what holds is recorded."""
+    first = embedded.ensure(data_dir, connections=210)
+    shown = "SELECT current_setting('max_connections')::int"
+    assert databases.query(first.database_url, shown) == [(210,)]
+    assert embedded.ensure(data_dir, connections=320).connections == first.connections == 210
+    embedded.stop(data_dir)
+    assert embedded.ensure(data_dir, connections=320).connections == 320
+    embedded.stop(data_dir)
+    with (data_dir / "postgres" / "cluster" / "own.conf").open("a") as own:
+        own.write("max_connections = 25\n")
+    assert embedded.ensure(data_dir, connections=320).connections == 25
+    located = embedded.locate(data_dir)
+    assert located is not None
+    assert located.connections == 25
+    assert databases.query(first.database_url, shown) == [(25,)]
+
+
+def test_the_server_is_administered_while_it_is_stopped(shared_dir: Path) -> None:
+    """As the superuser, in any database; a statement that fails, or a server that runs, is reported."""
+    url = embedded.ensure(shared_dir).database_url
+    with pytest.raises(ServiceUnavailable, match=r"postmaster\.pid"):
+        embedded.administer(shared_dir, "SELECT 1")
+    embedded.stop(shared_dir)
+    embedded.administer(shared_dir, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements", database="vibey")
+    with pytest.raises(ServiceUnavailable, match="nowhere"):
+        embedded.administer(shared_dir, "SELECT * FROM nowhere")
+    embedded.ensure(shared_dir)
+    found = databases.query(url, "SELECT extowner::regrole::text FROM pg_extension WHERE extname ~ 'statements'")
+    assert found == [("vibey_admin",)]
 
 
 def test_a_wrong_password_is_refused(shared_dir: Path) -> None:

@@ -70,6 +70,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
     primary, standby = Server(home / "primary", free_port()), Server(home / "standby", free_port())
     try:
         cluster.create(primary.folder, "pw")
+        cluster.run_sql(primary.folder, "ALTER ROLE vibey REPLICATION")
         write_private(primary.folder / "postgresql.conf", SETTINGS, owner=Owner.of(home).ids)
         primary.start()
         migrate.upgrade(primary.url())

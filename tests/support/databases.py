@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 
+from vibey import embedded
 from vibey.embedded.home import Owner
 
 if TYPE_CHECKING:
@@ -81,23 +82,24 @@ def memory() -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def forgetful(server_url: str, cluster: Path, folder: Path | None) -> None:
-    """Let a server that is destroyed after the tests lose in a power cut what it may: it answers sooner.
+def forgetful(data_dir: Path, folder: Path | None) -> embedded.Services:
+    """Start servers that are destroyed after the tests: they may lose in a power cut what they have, and answer sooner.
 
     New databases lie in `folder`, if there is one: each is four hundred files, and some file systems make a file
-    slowly after many others were removed.
+    slowly after many others were removed. The role of the tests may make roles, and do to their objects what it likes.
     """
-    server = renamed(server_url, MAINTENANCE)
-    for setting in DURABILITY:
-        query(server, f"ALTER SYSTEM SET {setting} = off")
-    query(server, "SELECT pg_reload_conf()")
-    if folder is None:
-        return
-    if (owner := Owner.of(cluster.resolve())).ids is not None:
-        os.chown(folder, *owner.ids)
-    query(server, f"CREATE TABLESPACE memory LOCATION '{folder}'")
-    # A copy lies where its template does.
-    query(server, "ALTER DATABASE template1 SET TABLESPACE memory")
+    embedded.ensure(data_dir)
+    embedded.stop(data_dir)
+    statements = [f"ALTER SYSTEM SET {setting} = off" for setting in DURABILITY]
+    statements += ["ALTER ROLE vibey CREATEROLE", "ALTER ROLE vibey SET createrole_self_grant = 'set, inherit'"]
+    if folder is not None:
+        if (owner := Owner.of((data_dir / "postgres").resolve())).ids is not None:
+            os.chown(folder, *owner.ids)
+        statements.append(f"CREATE TABLESPACE memory LOCATION '{folder}'")
+        # A copy lies where its template does.
+        statements.append("ALTER DATABASE template1 SET TABLESPACE memory")
+    embedded.administer(data_dir, *statements)
+    return embedded.ensure(data_dir)
 
 
 def create(server_url: str, name: str, *, template: str = "template1") -> str:

@@ -120,10 +120,11 @@ class Laboratory:
         if self._counts:
             return
         self._counts = True
-        self.sql("postgres", "alter system set shared_preload_libraries = 'pg_stat_statements'")
-        embedded.stop(self.folder / "data")
-        self.services = embedded.ensure(self.folder / "data")
-        self.sql(TEMPLATE, "create extension if not exists pg_stat_statements")
+        data = self.folder / "data"
+        embedded.stop(data)
+        embedded.administer(data, "alter system set shared_preload_libraries = 'pg_stat_statements'")
+        embedded.administer(data, "create extension if not exists pg_stat_statements", database=TEMPLATE)
+        self.services = embedded.ensure(data)
 
     @contextmanager
     def database(self, name: str, template: str = "template1") -> Iterator[str]:

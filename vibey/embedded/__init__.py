@@ -16,6 +16,9 @@ picked once and kept: other programs may remember a URL. Only when another progr
 picked, for Redis with a new password, as clients have sent the old one to whoever took the port. Both servers
 listen on 127.0.0.1 alone, ask for a password, and have no unix sockets.
 
+**Whose rights.** The application's role in Postgres, `vibey`, owns its database and is no superuser; nobody can log in
+as the superuser (`vibey.embedded.cluster`). Settings of the operator's own go into `own.conf` in the cluster.
+
 **Whose processes.** A server belongs to the data directory, not to the process that started it. It runs in a
 session of its own: it survives its starter, its starter's terminal and its Ctrl-C, and only `stop` ends it.
 Any process may call `ensure`; the file lock makes simultaneous calls take turns, and all but the first find
@@ -50,6 +53,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vibey.domain.connections import LEAST_SERVER
 from vibey.domain.errors import ServiceUnavailable
 from vibey.embedded.binaries import postgres_binary, redis_binary
 from vibey.embedded.home import SharedHome, remove_unused_programs, shared_home, shared_homes, spare_home
@@ -65,6 +69,7 @@ __all__ = [
     "ServiceStatus",
     "Services",
     "SharedHome",
+    "administer",
     "destroy",
     "ensure",
     "locate",
@@ -89,10 +94,14 @@ PLAIN_CONNECTION = (
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Where the two servers are, with the passwords in the URLs: treat both as secrets."""
+    """Where the two servers are, with the passwords in the URLs: treat both as secrets.
+
+    `connections` is Postgres's `max_connections`, 0 where that is not known.
+    """
 
     database_url: str
     redis_url: str
+    connections: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +115,10 @@ class ServiceStatus:
     version: str
 
 
-def ensure(data_dir: Path) -> Services:
+def ensure(data_dir: Path, *, connections: int = LEAST_SERVER) -> Services:
     """Start what does not run, reuse what does, and return where both are.
 
+    A Postgres that has to be started takes so many `connections`; one that runs keeps what it has.
     Safe to call from several processes at once. Returns when both servers answer: about three seconds the
     first time, milliseconds when they already run. Raises ServiceUnavailable when one cannot be started.
     """
@@ -120,8 +130,17 @@ def ensure(data_dir: Path) -> Services:
             Valkey(data_dir / "valkey").stop()
             Postgres(data_dir).adopt(record.postgres)
             record.save(data_dir)
-        record = _started(data_dir, record)
+        record = _started(data_dir, record, connections)
     return _services(record)
+
+
+def administer(data_dir: Path, *statements: str, database: str = "postgres") -> None:
+    """Run SQL as the superuser of the Postgres cluster, which must be stopped; for what its owner of databases may not.
+
+    Each statement is a transaction of its own. Raises ServiceUnavailable with what Postgres said.
+    """
+    with _unusable_folder(data_dir), exclusive(data_dir):
+        Postgres(data_dir).administer(statements, database)
 
 
 def locate(data_dir: Path) -> Services | None:
@@ -208,9 +227,9 @@ def redis_server(directory: Path, *, port: int = 0) -> Iterator[str]:
         server.stop()
 
 
-def _started(data_dir: Path, record: Record) -> Record:
+def _started(data_dir: Path, record: Record, connections: int) -> Record:
     """Start both servers where needed, keeping the record true to the ports they really took."""
-    postgres = replace(record, postgres=Postgres(data_dir).start(record.postgres))
+    postgres = replace(record, postgres=Postgres(data_dir).start(record.postgres, connections))
     if postgres != record:
         postgres.save(data_dir)
     both = replace(postgres, redis=Valkey(data_dir / "valkey").start(postgres.redis))
@@ -224,6 +243,7 @@ def _services(record: Record) -> Services:
     return Services(
         database_url=f"postgresql+psycopg2://vibey:{at.password}@127.0.0.1:{at.port}/vibey?{PLAIN_CONNECTION}",
         redis_url=_redis_url(record.redis),
+        connections=at.connections,
     )
 
 

@@ -26,6 +26,7 @@ from vibey.embedded.processes import ADDRESS_TAKEN, Log, end, exchange, free_por
 from vibey.embedded.record import write_private
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import psutil
@@ -38,11 +39,11 @@ START_TRIES = 3
 
 # What makes commits durable (fsync, synchronous_commit, full_page_writes) stays at its default: on.
 SETTINGS = """\
-# Written anew at each start, so that an old cluster gets today's settings. For your own: ALTER SYSTEM.
+# Written anew at each start, so that an old cluster gets today's settings. For your own: own.conf beside this file.
 listen_addresses = '127.0.0.1'
 port = {port}
 unix_socket_directories = ''
-max_connections = 200
+max_connections = {connections}
 shared_buffers = 128MB
 wal_level = minimal
 max_wal_senders = 0
@@ -51,6 +52,11 @@ timezone = 'UTC'
 log_timezone = 'UTC'
 log_min_messages = warning
 log_checkpoints = off
+include = 'own.conf'
+"""
+OWN_SETTINGS = "own.conf"
+OWN_TEXT = """\
+# Settings of your own: they win over postgresql.conf beside this file, and no start of Vibey's changes them.
 """
 
 
@@ -80,10 +86,11 @@ class Postgres:
         """Return the release of the programs, such as 18.6."""
         return program_version(postgres_binary("postgres"))
 
-    def start(self, at: Server) -> Server:
-        """Return when it takes connections; the port returned is the one it has.
+    def start(self, at: Server, connections: int) -> Server:
+        """Return when it takes connections; what is returned has the port and the `max_connections` it has.
 
-        Makes the cluster if there is none. Raises ServiceUnavailable when the server cannot be started, or
+        Makes the cluster if there is none. One that has to be started gets so many `connections`, unless a file of the
+        operator's says otherwise. Raises ServiceUnavailable when the server cannot be started, or
         runs and stays silent.
         """
         if self.answers(at):
@@ -96,7 +103,8 @@ class Postgres:
         if not self._cluster.is_dir():
             clusters.create(self._cluster, at.password)
         clusters.clear_remains(self._cluster)
-        return self._launch(at)
+        clusters.separate_roles(self._cluster, at.password)
+        return self._launch(at, connections)
 
     def stop(self) -> bool:
         """End it in good order; say whether it ran. Raises ServiceUnavailable when it does not end."""
@@ -119,6 +127,10 @@ class Postgres:
                 self._link.rmdir()
         self._log.unlink(missing_ok=True)
 
+    def administer(self, statements: Sequence[str], database: str) -> None:
+        """Run SQL as the superuser in the cluster, which must be stopped."""
+        clusters.run_sql(self._cluster, *statements, database=database)
+
     def adopt(self, at: Server) -> None:
         """Give a cluster whose record is lost the password of a new one; set a removed directory's aside."""
         self.stop()
@@ -130,13 +142,18 @@ class Postgres:
                 stop_cluster(abandoned / "cluster")
                 set_aside(abandoned)
 
-    def _launch(self, at: Server) -> Server:
+    def _launch(self, at: Server, connections: int) -> Server:
         """Start the server, elsewhere if the port is taken between looking and listening."""
         owner = Owner.of(self._cluster)
         log = Log(self._log)
         for _ in range(START_TRIES):
             at, log = replace(at, port=free_port(at.port)), Log(self._log)
-            write_private(self._cluster / "postgresql.conf", SETTINGS.format(port=at.port), owner=owner.ids)
+            text = SETTINGS.format(port=at.port, connections=connections)
+            write_private(self._cluster / "postgresql.conf", text, owner=owner.ids)
+            if not (self._cluster / OWN_SETTINGS).exists():
+                write_private(self._cluster / OWN_SETTINGS, OWN_TEXT, owner=owner.ids)
+            allowed = clusters.setting(self._cluster, "max_connections")
+            at = replace(at, connections=int(allowed) if allowed.isdigit() else 0)
             self._run_pg_ctl(owner)
             if self.answers(at):
                 return at

@@ -24,10 +24,14 @@ LOCK_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens on 127.0.0.1, and its password; port 0 means none was picked yet."""
+    """Where a server listens on 127.0.0.1, and its password; port 0 means none was picked yet.
+
+    `connections` is Postgres's `max_connections` since its last start, 0 where that is not known.
+    """
 
     port: int
     password: str
+    connections: int = 0
 
     @classmethod
     def new(cls, port: int = 0) -> Server:
@@ -117,11 +121,11 @@ def write_private(path: Path, text: str, *, owner: tuple[int, int] | None = None
 
 
 def _server(raw: dict[str, object]) -> Server:
-    port, password = raw["port"], raw["password"]
-    if not isinstance(port, int) or not isinstance(password, str):
-        message = "a port must be a number and a password text"
+    port, password, connections = raw["port"], raw["password"], raw.get("connections", 0)
+    if not isinstance(port, int) or not isinstance(password, str) or not isinstance(connections, int):
+        message = "ports and connections must be numbers, and a password text"
         raise TypeError(message)
-    return Server(port=port, password=password)
+    return Server(port, password, connections)
 
 
 def _locked(descriptor: int) -> bool:
