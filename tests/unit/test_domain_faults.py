@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from vibey.domain.errors import OutOfResources, ServiceUnavailable, UnsuitableService
+from vibey.domain.errors import OutOfResources, ServiceUnavailable, TooManyConnections, UnsuitableService
 from vibey.domain.faults import fault_of_os, fault_of_redis, fault_of_sql
 
 
@@ -41,9 +41,9 @@ def test_other_operating_system_errors_are_left_alone() -> None:
     ("state", "text", "kind", "words"),
     [
         ("53100", "could not extend file\nHINT: Check free disk space.", OutOfResources, "disk of the database server"),
-        ("53300", "too many connections", OutOfResources, "max_connections"),
-        (None, 'FATAL:  too many connections for role "x"', OutOfResources, "max_connections"),
-        (None, "FATAL:  sorry, too many clients already", OutOfResources, "pooler"),
+        ("53300", "too many connections", TooManyConnections, "max_connections"),
+        (None, 'FATAL:  too many connections for role "x"', TooManyConnections, "max_connections"),
+        (None, "FATAL:  sorry, too many clients already", TooManyConnections, "pooler"),
         (None, "port 5 failed: FATAL:  could not write init file: No space left on device", OutOfResources, "disk"),
         (None, "FATAL:  could not fork new process for connection: Cannot allocate memory", OutOfResources, "memory"),
         (None, "port 5 failed: session is read-only", UnsuitableService, "standby"),
@@ -58,6 +58,26 @@ def test_a_database_error_is_classified(state: str | None, text: str, kind: type
     assert words in str(fault)
     assert "HINT" not in str(fault)
     assert isinstance(fault, ServiceUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("FATAL:  sorry, too many clients already", 30),
+        ("FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute", 30),
+        ("FATAL:  remaining connection slots are reserved for non-replication superuser connections", 30),
+        ('FATAL:  too many connections for role "vibey"', None),
+        ("FATAL:  no more connections allowed (max_client_conn)", None),
+    ],
+)
+def test_a_server_without_a_free_connection_is_named_with_its_number(text: str, allowed: int | None) -> None:
+    """With the server's number where the server is full; a limit of a role or a pooler is another one."""
+    fault = fault_of_sql(None, text, max_connections=30)
+    assert isinstance(fault, TooManyConnections)
+    assert (fault.allowed, fault.word, fault.exit_code) == (allowed, "too_many_connections", 4)
+    assert ("all 30 of max_connections are in use" in str(fault)) == (allowed is not None)
+    assert "raise max_connections" in fault.fix
+    assert "lower slots" in fault.fix
 
 
 def test_other_database_errors_are_left_alone() -> None:

@@ -130,7 +130,7 @@ class ServiceUnavailable(VibeyError):
 
 
 class OutOfResources(ServiceUnavailable):
-    """A disk, quota, memory, file handles or connections are used up, or cannot be written to; `problem` says which."""
+    """A disk, quota, memory or file handles are used up, or cannot be written to; `problem` says which."""
 
     word: ClassVar[str] = "out_of_resources"
 
@@ -140,6 +140,17 @@ class OutOfResources(ServiceUnavailable):
         self.detail = f"{problem} ({detail})" if detail else problem
         self.remedy = remedy
         VibeyError.__init__(self, f"{service}: {self.detail}", remedy)
+
+
+class TooManyConnections(OutOfResources):
+    """Postgres takes no more connections. `allowed` is its `max_connections`, None where that is not known."""
+
+    word: ClassVar[str] = "too_many_connections"
+
+    def __init__(self, service: str, problem: str, detail: str, remedy: str, allowed: int | None = None) -> None:
+        self.allowed = allowed
+        all_of_them = "" if allowed is None else f": all {allowed} of max_connections are in use"
+        super().__init__(service, f"{problem}{all_of_them}", detail, remedy)
 
 
 class UnsuitableService(ServiceUnavailable):

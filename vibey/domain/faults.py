@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from vibey.domain.errors import OutOfResources, ServiceUnavailable, UnsuitableService
+from vibey.domain.errors import OutOfResources, ServiceUnavailable, TooManyConnections, UnsuitableService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,7 @@ _EXHAUSTED: Mapping[str, tuple[str, str]] = {
     "53200": ("the database server has no memory left", "give it more, or lower max_connections and work_mem"),
     "53300": (
         "the database server takes no more connections",
-        "raise max_connections (or the limit of the role or database), end idle clients, or put a pooler before it",
+        "raise max_connections (or the limit of the role or database), lower slots, or put a pooler before it",
     ),
     "53400": ("a limit of the database server's configuration is reached", "raise it"),
     "58030": ("the disk of the database server fails", "see the server's log"),
@@ -64,12 +64,12 @@ _UNSUITABLE: Mapping[str, tuple[str, str]] = {
 }
 # What a server says before there is a session has no SQLSTATE in psycopg2, only words; they are those of the server's
 # language, and what is not recognised is reported as it is.
+_ALL_OF_THE_SERVER = ("too many clients already", "remaining connection slots are reserved")
 _BEFORE_A_SESSION: Mapping[str, tuple[str, ...]] = {
     "53100": ("No space left on device", "Disk quota exceeded"),
     "53200": ("Cannot allocate memory", "could not fork new process"),
     "53300": (
-        "too many clients already",
-        "remaining connection slots are reserved",
+        *_ALL_OF_THE_SERVER,
         "too many connections for",
         "no more connections allowed",
     ),
@@ -116,10 +116,17 @@ def fault_of_os(error: OSError, what: str = "") -> ServiceUnavailable | None:
     return OutOfResources(name, problem, detail, remedy)
 
 
-def fault_of_sql(state: str | None, text: str, *, service: str = "Postgres") -> ServiceUnavailable | None:
-    """What a database server lacks or does not allow, by its SQLSTATE; without one, by its words."""
+def fault_of_sql(state: str | None, text: str, *, max_connections: int | None = None) -> ServiceUnavailable | None:
+    """What a database server lacks or does not allow, by its SQLSTATE; without one, by its words.
+
+    `max_connections` is the server's, where the caller knows it: a server that takes no more does not tell it.
+    """
+    service = "Postgres"
     line = first_line(text)
     code = state or next((code for code, words in _BEFORE_A_SESSION.items() if any(w in line for w in words)), "")
+    if code == "53300":
+        allowed = max_connections if any(words in line for words in _ALL_OF_THE_SERVER) else None
+        return TooManyConnections(service, _EXHAUSTED[code][0], line, _EXHAUSTED[code][1], allowed)
     if code in _EXHAUSTED:
         return OutOfResources(service, _EXHAUSTED[code][0], line, _EXHAUSTED[code][1])
     if code in _UNSUITABLE:

@@ -10,7 +10,7 @@ from vibey.coordination import server
 from vibey.domain.errors import SchemaOutdated, ServiceUnavailable, SettingsError
 from vibey.domain.outcome import one_line
 from vibey.engines.clients.tried import newer_than_tried
-from vibey.services import apply, fleet
+from vibey.services import apply, connections, fleet
 from vibey.services.checks import Check, State, run_check
 from vibey.services.display import cap as cap_in_words
 from vibey.services.display import database, many
@@ -85,6 +85,7 @@ def check(installation: Installation, *, staff: bool = True, waiting: Waiting | 
         yield from looked("configuration", _configuration)
         yield from looked("projects", lambda known: _projects(known, os.environ))
         yield from looked("cap", lambda known: _caps(known, os.environ))
+        yield from looked("connections", connections.check)
         yield from looked("database", _database)
     if ready and staff:
         yield from looked("workers", _workers)
@@ -117,21 +118,15 @@ def _flower(settings: Settings) -> Iterator[Check]:
 def _postgres(installation: Installation) -> Iterator[Check]:
     """The database server: one check, or one for each thing it does not allow."""
     lacking: list[ServiceUnavailable] = []
-    version, left = "", 0
+    version = ""
     try:
         version = installation.database.statement(views.SERVER_VERSION.scalar)
         lacking += suitability.shortcomings(installation.database, migrating=False)
-        left = suitability.connections_left(installation.database)
     except ServiceUnavailable as error:
         lacking.append(error)
     for shortcoming in lacking:
         yield Check("postgres", State.FAIL, shortcoming.detail, shortcoming.remedy)
-    if lacking:
-        return
-    if left < suitability.FEW_CONNECTIONS:
-        detail = f"PostgreSQL {version}, which takes only {left} more connections"
-        yield Check("postgres", State.WARN, detail, "raise max_connections, or put a pooler before it")
-    else:
+    if not lacking:
         yield Check("postgres", State.OK, f"PostgreSQL {version}")
 
 

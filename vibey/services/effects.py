@@ -19,7 +19,7 @@ from vibey.domain.decide import UNKNOWN, Request
 from vibey.domain.engine import EngineFacts, Tier
 from vibey.domain.offer import Offer, free, offer
 from vibey.domain.workspace import engines_for
-from vibey.services import modes
+from vibey.services import connections, modes
 from vibey.services.outlook import Outlook
 from vibey.services.pools import MAIN, Trees
 from vibey.services.purse import purses
@@ -62,6 +62,7 @@ def effects(connection: Connection, installation: Installation, before: Content 
         for pool, count in by_pool.items()
         if count
     ]
+    found += connections.effects(connection, wanted)
     waiting, held = sum(row.n for row in queued), sum(row.held for row in queued)
     if waiting:
         found.append(

@@ -13,6 +13,7 @@ from vibey import embedded
 from vibey.coordination.wakeups import WakeUps
 from vibey.domain.errors import Refused, SchemaOutdated, ServiceUnavailable, UnsuitableService
 from vibey.publisher import Build, Publisher, celery_settings, make_app
+from vibey.services.connections import server_size
 from vibey.settings import normalise_database_url, normalise_redis_url
 from vibey.settings.applied import disagreement, followed
 from vibey.store import fleet, generations, migrate, suitability
@@ -98,7 +99,7 @@ class Installation:
         return cls(
             settings,
             Timing.of(settings),
-            Database(urls.database_url),
+            Database(urls.database_url, max_connections=urls.connections or None),
             WakeUps(urls.redis_url, settings.services.redis_prefix),
             Publisher(lambda: app or make_app("vibey", celery_configuration(settings, urls))),
             settings,
@@ -221,7 +222,7 @@ def ensure_services(settings: Settings) -> embedded.Services:
     configured = _configured(settings)
     if configured.database_url and configured.redis_url:
         return configured
-    return _mixed(configured, embedded.ensure(settings.data_dir))
+    return _mixed(configured, embedded.ensure(settings.data_dir, connections=server_size(settings)))
 
 
 def start_ended_servers(settings: Settings) -> bool:
@@ -230,7 +231,7 @@ def start_ended_servers(settings: Settings) -> bool:
         return False
     if all(server.pid is not None for server in embedded.status(settings.data_dir)):
         return False
-    embedded.ensure(settings.data_dir)
+    embedded.ensure(settings.data_dir, connections=server_size(settings))
     return True
 
 
@@ -272,7 +273,10 @@ def _configured(settings: Settings) -> embedded.Services:
 
 
 def _mixed(configured: embedded.Services, found: embedded.Services) -> embedded.Services:
-    return embedded.Services(configured.database_url or found.database_url, configured.redis_url or found.redis_url)
+    connections = 0 if configured.database_url else found.connections
+    return embedded.Services(
+        configured.database_url or found.database_url, configured.redis_url or found.redis_url, connections
+    )
 
 
 def _shown(path: Path) -> str:

@@ -40,6 +40,8 @@ FLOWER_CONFIGURATION = "flowerconfig.py"
 FLOWER_LOGIN_PATH = "/router/login"
 # To route and to tick, also while the other process is busy.
 CONTROL_PROCESSES = 2
+# Of a build worker beside those for slots, to stay answerable.
+SPARE_PROCESSES = 1
 FLOWER_LOGIN = frozenset(
     f"FLOWER_{name}"
     for name in (

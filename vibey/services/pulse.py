@@ -23,10 +23,12 @@ import json
 import os
 import socket
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vibey import __version__
 from vibey.domain.errors import Refused, VibeyError
+from vibey.services.connections import patiently
 from vibey.store import fleet, jobs
 
 if TYPE_CHECKING:
@@ -111,8 +113,9 @@ def appear(installation: Installation, worker: Worker, since: datetime | None = 
 
 
 def sing(installation: Installation, name: str) -> None:
-    """Note that a worker's canary was consumed."""
-    installation.database.statement(lambda connection: fleet.CANARY.run(connection, name=name))
+    """Note that a worker's canary was consumed; waits for a connection, as the lack of one is no deafness."""
+    note = partial(fleet.CANARY.run, name=name)
+    patiently(lambda: installation.database.statement(note), installation.timing.canary_ms / 1000)
 
 
 def leave(installation: Installation, worker: Worker, since: datetime) -> None:

@@ -33,6 +33,7 @@ from vibey.engines.registry import equipped, is_foreign
 from vibey.engines.runner import execute
 from vibey.services import endings
 from vibey.services.confidence import secrets_of
+from vibey.services.connections import patiently
 from vibey.services.fleet import config_of
 from vibey.services.outputs import runs_root, sweep, tail_of, tidy
 from vibey.services.settle import Held, close, hand_over, settle
@@ -59,8 +60,11 @@ def carry_out(
 
     `follow` gives the installation under a generation, with this process's file read again where that is due.
     """
-    claimed_at, began_ns = Moment.now(), time.time_ns()
-    started = _start(installation, run_id, token)
+    began_ns = time.time_ns()
+    # The lease counts from the try that started the run. When that time is over, the tick sends the message again.
+    claimed_at, started = patiently(
+        lambda: (Moment.now(), _start(installation, run_id, token)), installation.timing.resend_ms / 1000
+    )
     if started is None:
         log.info("run %d: not started here, its token %d no longer holds or it is at work elsewhere", run_id, token)
         return "stale"

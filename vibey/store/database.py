@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from vibey.domain.errors import Contended, ServiceUnavailable, UnsuitableService
@@ -31,11 +31,18 @@ from vibey.store.statement import Statement
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+
 T = TypeVar("T")
 
 # Serialisation failure, deadlock, lock time-out.
 RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
 PING = Statement("ping", "whether the server answers", "select 1")
+MAX_CONNECTIONS = Statement(
+    "max-connections",
+    "how many connections the server takes of everybody together",
+    "select current_setting('max_connections')::int",
+)
 IDENTITY = Statement(
     "identity",
     "what tells these very tables from any others: the server, the database, and each table a job is enqueued with",
@@ -60,10 +67,11 @@ __all__ = ["Connection", "Database", "identity_of", "is_undone", "translated"]
 class Database:
     """A Postgres database by URL. Cheap to make; connects on first use; safe across fork."""
 
-    def __init__(self, url: str, *, pool_size: int = 5) -> None:
-        """Remember the URL; nothing is opened yet."""
+    def __init__(self, url: str, *, pool_size: int = 5, max_connections: int | None = None) -> None:
+        """Remember the URL; nothing is opened yet. `max_connections` is the server's, if known: else it is asked."""
         self.url = url
         self._pool_size = pool_size
+        self._max_connections = max_connections
         self._engines: dict[int, Engine] = {}
         self._identity: tuple[object, ...] | None = None
 
@@ -76,13 +84,13 @@ class Database:
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """One transaction, committed on leaving and rolled back on an error; tried once, so on a tried connection."""
-        with translated(), self._answering() as connection, _transaction(connection):
+        with self._translated(), self._answering() as connection, _transaction(connection):
             yield connection
 
     @contextmanager
     def autocommit(self) -> Iterator[Connection]:
         """A connection on which every statement is a transaction of its own: one round trip each."""
-        with translated(), self._engine().connect() as connection:
+        with self._translated(), self._engine().connect() as connection:
             yield connection
 
     def once(self, work: Callable[[Connection], T]) -> T:
@@ -108,7 +116,7 @@ class Database:
 
     @contextmanager
     def _begin_untried(self) -> Iterator[Connection]:
-        with translated(), self._engine().connect() as connection, _transaction(connection):
+        with self._translated(), self._engine().connect() as connection, _transaction(connection):
             yield connection
 
     def _answering(self) -> Connection:
@@ -128,14 +136,29 @@ class Database:
         if pid not in self._engines:
             for inherited in self._engines.values():
                 inherited.dispose(close=False)
-            self._engines = {pid: _connected(self.url, self._pool_size)}
+            self._engines = {pid: self._new_engine()}
         return self._engines[pid]
 
+    def _new_engine(self) -> Engine:
+        engine = make_engine(
+            self.url,
+            poolclass=IdleClosingPool,
+            pool_size=self._pool_size,
+            max_overflow=20,
+            isolation_level="AUTOCOMMIT",
+        )
+        if self._max_connections is None:
+            # A server that takes no more connections does not tell how many it takes.
+            event.listen(engine, "first_connect", self._learn_max_connections)
+        return engine
 
-def _connected(url: str, pool_size: int) -> Engine:
-    return make_engine(
-        url, poolclass=IdleClosingPool, pool_size=pool_size, max_overflow=20, isolation_level="AUTOCOMMIT"
-    )
+    def _learn_max_connections(self, connection: DBAPIConnection, _: object) -> None:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(MAX_CONNECTIONS.sql)
+            (self._max_connections,) = cursor.fetchone() or (None,)
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self._max_connections)
 
 
 @contextmanager
@@ -192,17 +215,17 @@ def is_undone(error: DBAPIError) -> bool:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated(max_connections: int | None = None) -> Iterator[None]:
     """Turn a lost or refused connection, and what the server lacks or does not allow, into `ServiceUnavailable`.
 
-    Other database errors pass as they are.
+    Other database errors pass as they are. `max_connections` is the server's, where it is known.
     """
     try:
         yield
     except DBAPIError as error:
         code = getattr(error.orig, "pgcode", None)
         text = str(error.orig)
-        if fault := fault_of_sql(code, text):
+        if fault := fault_of_sql(code, text, max_connections=max_connections):
             raise fault from error
         if code is None and text.startswith("invalid dsn"):
             # What libpq quotes of an address may hold its password.

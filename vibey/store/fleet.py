@@ -147,6 +147,11 @@ NAMESAKE = Statement(
     f"""select w.host, w.pid, extract(epoch from clock_timestamp() - w.seen_at)::float as seen_seconds from workers w
        where w.name = %(name)s and w.host <> %(host)s and {ALIVE}""",  # noqa: S608  constant
 )
+PROCESSES = Statement(
+    "fleet-processes",
+    "how many processes each live worker of the fleet has in its pool",
+    f"select name, concurrency from workers w where {ALIVE} order by name",  # noqa: S608  constant
+)
 OLDER_WORKERS = Statement(
     "worker-older",
     "workers seen within the minute, read on a schema of any version",

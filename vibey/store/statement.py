@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, CursorResult
 
-__all__ = ["Row", "Statement"]
+__all__ = ["Row", "Statement", "is_pooled"]
 
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -78,14 +78,21 @@ class Statement:
         return connection.exec_driver_sql(self._execution, values)
 
 
-def _prepared(connection: Connection) -> set[str] | None:
-    """What is prepared on this connection; None behind a pooler.
+def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between this connection and the server.
 
     SQLAlchemy keeps `info` as long as the driver's connection, and so the session, lives.
     """
-    if "vibey.prepared" not in connection.info:
+    if "vibey.pooled" not in connection.info:
         promised = getattr(getattr(connection.connection.dbapi_connection, "info", None), "backend_pid", None)
-        pooled = connection.exec_driver_sql("/* vibey:backend */ select pg_backend_pid()").scalar() != promised
-        connection.info["vibey.prepared"] = None if pooled else set()
-    known: set[str] | None = connection.info["vibey.prepared"]
+        answering = connection.exec_driver_sql("/* vibey:backend */ select pg_backend_pid()").scalar()
+        connection.info["vibey.pooled"] = answering != promised
+    return bool(connection.info["vibey.pooled"])
+
+
+def _prepared(connection: Connection) -> set[str] | None:
+    """What is prepared on this connection; None behind a pooler."""
+    if is_pooled(connection):
+        return None
+    known: set[str] = connection.info.setdefault("vibey.prepared", set())
     return known

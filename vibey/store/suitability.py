@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vibey.domain.connections import Allowance
 from vibey.domain.errors import UnsuitableService
-from vibey.store.statement import Statement
+from vibey.store.statement import Statement, is_pooled
 
 if TYPE_CHECKING:
     from vibey.store.database import Connection, Database
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 LEAST_VERSION = 140_000
 LEAST_NAME = "PostgreSQL 14"
 SERVICE = "Postgres"
-FEW_CONNECTIONS = 20
 
 SERVER = Statement(
     "suitability-server",
@@ -28,9 +28,16 @@ SERVER = Statement(
               pg_is_in_recovery() as standby, current_setting('transaction_read_only')::bool as read_only,
               current_user::text as role, current_database()::text as database, current_schema()::text as schema,
               current_setting('search_path') as search_path,
-              coalesce(has_schema_privilege(current_schema(), 'create'), false) as may_create,
-              current_setting('max_connections')::int
-              - current_setting('superuser_reserved_connections')::int as connections,
+              coalesce(has_schema_privilege(current_schema(), 'create'), false) as may_create""",
+)
+# `reserved_connections` exists since release 16.
+ALLOWANCE = Statement(
+    "suitability-connections",
+    "how many connections the server, the role and the database allow (-1: no limit), and how many there are of all",
+    """select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+              - coalesce(current_setting('reserved_connections', true)::int, 0) as server,
+              (select rolconnlimit from pg_roles where rolname = current_user) as role,
+              (select datconnlimit from pg_database where datname = current_database()) as database,
               (select coalesce(sum(numbackends), 0)::int from pg_stat_database) as connected""",
 )
 TABLES = Statement(
@@ -67,11 +74,12 @@ def require_suitable(database: Database, *, migrating: bool) -> None:
         raise shortcoming
 
 
-def connections_left(database: Database) -> int:
-    """How many more sessions the server takes, of all its databases."""
-    with database.autocommit() as connection:
-        server = SERVER.first(connection)
-    return 0 if server is None else server.connections - server.connected
+def allowance(connection: Connection) -> Allowance | None:
+    """How many connections the database allows; None behind a pooler, which has limits of its own."""
+    if is_pooled(connection):
+        return None
+    (row,) = ALLOWANCE.all(connection)
+    return Allowance.of(row.server, row.role, row.database, row.connected)
 
 
 def _of_server(server: Any) -> list[UnsuitableService]:  # noqa: ANN401  a database row

@@ -32,10 +32,11 @@ from vibey import tracing
 from vibey.domain.errors import NothingApplied, VibeyError
 from vibey.engines import orphans
 from vibey.publisher import BUILD_TASK, CONTROL_QUEUE, ENGINE_PREFIX, ENQUEUE_QUEUE, MARGIN_SECONDS, engine_queue
-from vibey.services import endings, fleet, pulse
+from vibey.services import connections, endings, fleet, pulse
+from vibey.services.checks import State
 from vibey.services.installation import start_ended_servers
 from vibey.services.outputs import prune
-from vibey.services.programs import CONTROL_PROCESSES
+from vibey.services.programs import CONTROL_PROCESSES, SPARE_PROCESSES
 from vibey.services.pulse import Worker
 from vibey.services.run import kill_dead_runs
 from vibey.services.wording import restart
@@ -65,7 +66,7 @@ def mark() -> str:
 
 @signals.celeryd_init.connect
 def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> None:  # noqa: ANN401  Celery's own
-    """Refuse a wrong schema or fewer processes than slots; choose the number when none was given."""
+    """Refuse a wrong schema, fewer processes than slots or too few connections; choose the number if none was given."""
     _bring_along(options)
     mark()
     try:
@@ -76,11 +77,12 @@ def prepare(sender: str, conf: Any, options: dict[str, Any], **_: object) -> Non
         queues = _queues(options)
         spare = _spare(queues)
         needed = sum(slots for name, slots in _slots().items() if engine_queue(name) in queues) + spare
+        given = options.get("concurrency")
+        connections.require_room(installation(), sender, int(given or needed))
         # The pool is forked next: no thread that closes idle connections may hold a lock meanwhile.
         installation().database.dispose()
     except VibeyError as error:
         raise SystemExit(f"vibey: {error}") from None
-    given = options.get("concurrency")
     _chosen.update(only=_names(options.get("queues")), without=_names(options.get("exclude_queues")), given=bool(given))
     if not given:
         conf.worker_concurrency = needed
@@ -164,7 +166,7 @@ def _is_wanted(engine: str) -> bool:
 
 def _spare(queues: Sequence[str]) -> int:
     """How many processes a worker needs beside those for slots: to route and tick, or to stay answerable."""
-    return CONTROL_PROCESSES if CONTROL_QUEUE in queues else 1
+    return CONTROL_PROCESSES if CONTROL_QUEUE in queues else SPARE_PROCESSES
 
 
 class Consuming:
@@ -306,8 +308,15 @@ class Pulse(threading.Thread):
         self._beat()
         try:
             pulse.wake_pools(self._installation)
+            self._warn_of_connections()
         except VibeyError as error:
-            log.warning("could not wake the router: %s", error)
+            log.warning("could not wake the router, or count connections: %s", error)
+
+    def _warn_of_connections(self) -> None:
+        """Warn where the database may not have enough connections for all workers, this one among them."""
+        for found in connections.check(self._installation):
+            if found.state is not State.OK:
+                log.warning("connections: %s; %s", found.detail, found.fix)
 
     def _follow(self) -> bool:
         """Serve what the generation in force asks for; False where neither that nor the reading of the file changed."""
