@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from vibey.cli import output, session, waiting
 from vibey.cli.command import Command, json_option, seconds
 from vibey.domain.errors import Refused
+from vibey.domain.shell import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,9 +103,9 @@ def _one_payload(words: Sequence[str]) -> str | None:
     """The one argument that is the payload; a usage error for a prompt that the shell has split into its words."""
     if len(words) > 1:
         prompt = " ".join(words)
-        shown = shlex.quote(prompt) if len(prompt) <= PROMPT_SHOWN else shlex.quote(f"{prompt[:PROMPT_SHOWN]}…")
+        shown = prompt if len(prompt) <= PROMPT_SHOWN else f"{prompt[:PROMPT_SHOWN]}…"
         raise click.UsageError(
-            f"{len(words)} arguments, and a payload is one: put the prompt in quotes: vibey enqueue {shown}"
+            f"{len(words)} arguments, and a payload is one: put the prompt in quotes: {command('vibey enqueue', shown)}"
         )
     return words[0] if words else None
 

@@ -7,6 +7,7 @@ import click
 from vibey.cli import session
 from vibey.cli.command import Command, json_option
 from vibey.cli.output import print_json
+from vibey.domain.shell import command
 
 
 @click.command(cls=Command, examples=("vibey new website",))
@@ -24,4 +25,6 @@ def new(name: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"project": project.name, "policy": project.policy})
     else:
-        click.echo(f"made project {project.name}; enqueue into it with: vibey enqueue -p {project.name} …")
+        click.echo(
+            f"made project {project.name}; enqueue into it with: {command('vibey enqueue', project=project.name)} …"
+        )

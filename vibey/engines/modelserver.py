@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import one_line
+from vibey.domain.shell import command
 from vibey.engines.contract import Health
 from vibey.engines.kept import Kept
 from vibey.engines.refusal import message_of
@@ -84,7 +85,7 @@ def _listed(server: _Server, answer: _Answer) -> Health:
     detail = one_line(f"model {server.model} is not among those listed: {shown or 'none'}")
     # Without any model nothing says whose list it is; only Ollama starts that way.
     if owners & _LISTS_ALL or not names:
-        pull = f"run: ollama pull {server.model}" if "library" in owners or not names else ""
+        pull = f"run: {command('ollama pull', server.model)}" if "library" in owners or not names else ""
         choose = f"set engine.{server.name}.model to one of them" if names else ""
         fix = "; or ".join(way for way in (pull, choose) if way)
         return Health(installed=False, version=version, logged_in=login, detail=detail, fix=fix)

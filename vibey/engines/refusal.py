@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vibey.domain.outcome import CapacityKind, FailureClass, one_line
+from vibey.domain.shell import command
 from vibey.engines.calling import CapacityRefused, DeclaredFailure, EngineFault, Misconfigured
 from vibey.engines.causes import Cause, cause_of, sentence_cause, spoken_cause
 from vibey.engines.errorbody import ErrorBody
@@ -89,7 +90,7 @@ class Refusal:
             return ": it redirects, and the key is not sent along; correct base_url"
         if cause.name == "unknown_model":
             pulls = "pull" in self.body.lower()
-            return f"; run: ollama pull {model}" if pulls else "; see GET /models for those it has"
+            return f"; run: {command('ollama pull', model)}" if pulls else "; see GET /models for those it has"
         return "; base_url is usually an address that ends in /v1"
 
 

@@ -9,6 +9,7 @@ from vibey import embedded
 from vibey.coordination import server
 from vibey.domain.errors import SchemaOutdated, ServiceUnavailable, SettingsError
 from vibey.domain.outcome import one_line
+from vibey.domain.shell import command
 from vibey.engines.clients.tried import newer_than_tried
 from vibey.services import apply, connections, fleet
 from vibey.services.checks import Check, State, run_check
@@ -249,7 +250,7 @@ def _caps(installation: Installation, environ: Mapping[str, str]) -> Iterator[Ch
         detail = f"the cap does not cover all paid runs of {whose}: {reason}{today}"
         if any("paid_daily_cap_covers" not in each.policy for each in concerned):
             detail += "; it was made before that key existed and keeps the rule of then"
-        fix = f"run: vibey project set {names[0]} paid_daily_cap_covers=all"
+        fix = f"run: {command('vibey project set', names[0], 'paid_daily_cap_covers=all')}"
         if names[0] == projects.DEFAULT_PROJECT:
             fix = 'set paid_daily_cap_covers = "all" under [engines] in vibey.toml, then run: vibey apply'
         yield Check("cap", State.WARN, detail, fix)
@@ -264,7 +265,8 @@ def _spent_caps(found: Mapping[str, Purse]) -> Iterator[Check]:
         whose = "" if name in shared else f"project {name}: "
         fix = "it begins anew at midnight UTC; a larger paid_daily_cap holds at once when it is applied (vibey apply)"
         if whose and name != projects.DEFAULT_PROJECT:
-            fix = f"it begins anew at midnight UTC; to raise it now: vibey project set {name} paid_daily_cap=N"
+            raised = command("vibey project set", name, "paid_daily_cap=N")
+            fix = f"it begins anew at midnight UTC; to raise it now: {raised}"
         yield Check("cap", State.WARN, f"{whose}{told}; jobs that need a unit wait", fix)
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibey.domain.errors import Refused
+from vibey.domain.shell import command
 from vibey.services import supervised
 from vibey.services.installation import is_embedded
 
@@ -149,7 +150,7 @@ def _commands(name: str, user: str, *, is_system: bool) -> tuple[str, ...]:
     scope = "" if is_system else "--user "
     lines = (f"systemctl {scope}daemon-reload", f"systemctl {scope}enable --now {name}")
     # Without it, a user's units run only while the user is logged in.
-    return lines if is_system else (*lines, f"loginctl enable-linger {user}")
+    return lines if is_system else (*lines, command("loginctl enable-linger", user))
 
 
 def _folder(environ: Mapping[str, str]) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vibey.domain.errors import Refused, UnknownName
+from vibey.domain.shell import command
 from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def create(connection: Connection, name: str, policy: dict[str, Any]) -> Project
     """Make a project; Refused when the name is taken."""
     made = INSERT.scalar(connection, name=name, policy=json.dumps(policy))
     if made is None:
-        raise Refused(f"project {name!r} exists already", f"change it with: vibey project set {name} KEY=VALUE")
+        raise Refused(
+            f"project {name!r} exists already", f"change it with: {command('vibey project set', name)} KEY=VALUE"
+        )
     return Project(int(made), name, policy)
 
 
