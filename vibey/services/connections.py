@@ -27,7 +27,12 @@ PAUSE_SECONDS = 0.5
 
 def server_size(settings: Settings) -> int:
     """The `max_connections` that the embedded server is started with, for the slots that are configured."""
-    return connections.of_server(_workers(sum(settings.slots_of(name) for name in settings.engine)))
+    return connections.of_server((CONTROL_PROCESSES, build_processes(settings)))
+
+
+def build_processes(settings: Settings) -> int:
+    """The processes of a build worker that serves every engine configured."""
+    return sum(settings.slots_of(name) for name in settings.engine) + SPARE_PROCESSES
 
 
 def check(installation: Installation) -> Iterator[Check]:

@@ -20,6 +20,7 @@ from vibey.embedded.processes import port_is_free
 from vibey.embedded.record import open_lock_file
 from vibey.services import supervised, views
 from vibey.services.apply import apply, plan
+from vibey.services.connections import build_processes, require_room
 from vibey.services.doctor import Check, State, check
 from vibey.services.host import files_needed, require_host
 from vibey.services.installation import Installation, ensure_services, is_embedded, service_urls
@@ -193,6 +194,7 @@ def _prepare(installation: Installation, steps: Steps) -> None:
     broken = [found for found in failed if not found.name.startswith("engine ")]
     if broken:
         raise UnsuitableService(broken[0].name, broken[0].detail, broken[0].fix)
+    require_room(installation, BUILD.name, build_processes(installation.settings))
 
 
 def _apply(installation: Installation, steps: Steps) -> None:
