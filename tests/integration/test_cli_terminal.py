@@ -102,3 +102,5 @@ def test_terminal_is_not_told_what_to_do(vibey: CommandLine, tmp_path: Path) -> 
         assert obeyed(text) == set(), line
     assert "\x1b[31mred\x1b[0m\tplain\n" in shown[0]
     assert json.loads(shown[-1])["text"] == SAID
+    # A pipe gets what was printed.
+    assert vibey("logs", job).out == vibey("logs", job, "--raw").out == SAID.replace("\r\n", "\n")

@@ -180,7 +180,8 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_raw(text: str) -> None:
     """Print what a program has printed: to a terminal only its colours, elsewhere as it is."""
-    click.echo(coloured(text) if sys.stdout.isatty() else text, nl=False)
+    # Without `color` click would take escape sequences out of what does not go to a terminal.
+    click.echo(coloured(text) if sys.stdout.isatty() else text, nl=False, color=True)
 
 
 def note(line: str) -> None:

@@ -47,19 +47,20 @@ class _Page:
 
     def __init__(self) -> None:
         self._width = output.screen_width(sys.stdout)
+        self._is_terminal = sys.stdout.isatty()
         self._console: Console | None = None
 
     def print(self, rows: Iterable[Row]) -> None:
         """Print these rows at once: a call for each would take most of the time."""
         text = "".join(line for row in rows for line in self._lines(row))
         if text:
-            click.echo(text, nl=False)
+            click.echo(text, nl=False, color=True)
 
     def _lines(self, row: Row) -> Iterator[str]:
         if row.style == "line":
-            yield f"{output.coloured(row.text) if sys.stdout.isatty() else row.text}\n"
+            yield f"{output.coloured(row.text) if self._is_terminal else row.text}\n"
             return
-        style = _STYLES.get(row.style)
+        style = _STYLES.get(row.style) if self._is_terminal else None
         for line in self._folded(row.text, self._width - len(row.before)):
             yield f"{row.before}{click.style(line, **style) if style and line else line}\n"
 

@@ -144,10 +144,10 @@ def administer(data_dir: Path, *statements: str, database: str = "postgres") -> 
 
 
 def locate(data_dir: Path) -> Services | None:
-    """Return what is recorded, without starting or asking anything; None when there is no record."""
+    """Return what is recorded, without starting or asking anything; None before both servers had their first start."""
     with _unusable_folder(data_dir):
         record = Record.load(data_dir)
-    return None if record is None else _services(record)
+    return None if record is None or not (record.postgres.port and record.redis.port) else _services(record)
 
 
 def status(data_dir: Path) -> list[ServiceStatus]:
