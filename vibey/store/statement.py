@@ -91,8 +91,8 @@ def is_pooled(connection: Connection) -> bool:
 
 
 def _prepared(connection: Connection) -> set[str] | None:
-    """What is prepared on this connection; None behind a pooler."""
-    if is_pooled(connection):
-        return None
-    known: set[str] = connection.info.setdefault("vibey.prepared", set())
+    """What is prepared on this connection; None where nothing is: behind a pooler, and on a caller's connection."""
+    if "vibey.prepared" not in connection.info:
+        connection.info["vibey.prepared"] = None if is_pooled(connection) else set()
+    known: set[str] | None = connection.info["vibey.prepared"]
     return known
