@@ -92,6 +92,8 @@ def forgetful(data_dir: Path, folder: Path | None) -> embedded.Services:
     embedded.stop(data_dir)
     statements = [f"ALTER SYSTEM SET {setting} = off" for setting in DURABILITY]
     statements += ["ALTER ROLE vibey CREATEROLE", "ALTER ROLE vibey SET createrole_self_grant = 'set, inherit'"]
+    # A database is removed while autovacuum may be at work in it.
+    statements.append("GRANT pg_signal_backend TO vibey")
     if folder is not None:
         if (owner := Owner.of((data_dir / "postgres").resolve())).ids is not None:
             os.chown(folder, *owner.ids)

@@ -51,8 +51,9 @@ PROBES = Statement(
                 * interval '1 millisecond' as wait
          from accounts where probe_at > clock_timestamp() or failure_at > clock_timestamp()
          order by name for no key update)
-       update accounts a set probe_at = least(a.probe_at, clock_timestamp() + far.wait),
-              failure_at = least(a.failure_at, clock_timestamp())
+       update accounts a set failure_at = least(a.failure_at, clock_timestamp()),
+              probe_at = case when a.probe_at > clock_timestamp() + far.wait then clock_timestamp() + far.wait
+                         else a.probe_at end
        from far where a.name = far.name and (a.probe_at > clock_timestamp() + far.wait
          or a.failure_at > clock_timestamp())""",
 )

@@ -65,7 +65,8 @@ RAN = Statement(
     "attempts that wanted a local engine and were granted a run, newest first; running time is null where it was paid",
     """with attempts as materialized (
          select r.job_id, r.attempt, r.due_at,
-                sum(greatest(extract(epoch from coalesce(r.ended_at, clock_timestamp()) - r.started_at), 0))
+                sum(case when r.started_at > coalesce(r.ended_at, clock_timestamp()) then 0
+                         else extract(epoch from coalesce(r.ended_at, clock_timestamp()) - r.started_at) end)
                   filter (where e.tier = 'local') as running
          from runs r join engines e on e.name = r.engine
          where r.due_at between clock_timestamp() - make_interval(hours => %(hours)s) and clock_timestamp()

@@ -43,7 +43,8 @@ FRONTS = Statement(
        select f.pool, f.requirement_key as key, j.id, p.name as project, j.effort_now, j.capabilities, j.excluded,
               j.avoided, j.handed_off, j.pinned, j.workspace,
               greatest(extract(epoch from clock_timestamp() - j.due_at), 0)::float as due_seconds,
-              (select greatest(extract(epoch from clock_timestamp() - min(held_at)), 0)::float from jobs
+              (select case when min(held_at) > clock_timestamp() then 0
+                           else extract(epoch from clock_timestamp() - min(held_at)) end::float from jobs
                where pool = f.pool and requirement_key = f.requirement_key and state = 'queued'
                  and not_before is null) as held_seconds
        from (select * from fronts limit %(limit)s) f

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy.pool import QueuePool
-from sqlalchemy.util.queue import Empty
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from sqlalchemy.pool import ConnectionPoolEntry
+    from sqlalchemy.util.queue import Queue
 
 # Longer than the pauses of what asks all the time: ticks, the pulse of a worker, beat, pages that follow.
 IDLE_SECONDS = 10.0
@@ -63,21 +62,21 @@ class IdleClosingPool(QueuePool):
 
     def _next_pause(self) -> float | None:
         """Close what has been idle for too long; the seconds until something else will have been, None if nothing."""
-        kept: list[ConnectionPoolEntry] = []
         now = time.monotonic()
-        with suppress(Empty):
-            while True:
-                record = self._pool.get(block=False)
-                if self._disposed.is_set() or now - record.info[_RETURNED_AT] >= IDLE_SECONDS:
-                    record.close()
-                    self._dec_overflow()
-                else:
-                    kept.append(record)
-        for record in reversed(kept):
-            super()._do_return_conn(record)
-        with self._guard:
-            if not self.checkedin():
+        closed: list[ConnectionPoolEntry] = []
+        stack = cast("Queue[ConnectionPoolEntry]", self._pool)
+        # What was returned first lies at the bottom. What is taken meanwhile is taken from the top.
+        with self._guard, stack.mutex:
+            while stack.queue and (self._disposed.is_set() or now - _returned_at(stack.queue[0]) >= IDLE_SECONDS):
+                closed.append(stack.queue.popleft())
+            pause = _returned_at(stack.queue[0]) + IDLE_SECONDS - now if stack.queue else None
+            if pause is None:
                 self._closer = None
-                return None
-        oldest: float = min((record.info[_RETURNED_AT] for record in kept), default=now)
-        return oldest + IDLE_SECONDS - now
+        for record in closed:
+            record.close()
+            self._dec_overflow()
+        return pause
+
+
+def _returned_at(record: ConnectionPoolEntry) -> float:
+    return float(record.info[_RETURNED_AT])

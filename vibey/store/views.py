@@ -209,7 +209,9 @@ WORKERS = Statement(
 TICKED = Statement(
     "view-ticked",
     "how long ago the last tick was, in seconds; null before the first",
-    "select greatest(extract(epoch from clock_timestamp() - last_tick_at), 0)::float from installation where id = 1",
+    """select case when last_tick_at > clock_timestamp() then 0
+                   else extract(epoch from clock_timestamp() - last_tick_at) end::float
+       from installation where id = 1""",
 )
 SERVER_VERSION = Statement(
     "view-server-version",
