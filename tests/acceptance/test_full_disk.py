@@ -93,7 +93,8 @@ def test_a_fleet_outlives_a_full_disk(folder: Path) -> None:
     assert doctor["seconds"] < 120
     for command in ("full_status", "full_up"):
         assert facts[command]["code"] == 4
-        assert facts[command]["err"].startswith("vibey: disk: only 0 MiB")
+        # By the room that is left, by trying, or by a server that cannot end while it lets nobody in.
+        assert re.search("only 0 MiB|the disk is full|the disk of the database server is full", facts[command]["err"])
     assert facts["after"] == facts["before"]
     assert facts["second"]["out"].splitlines()[-1] == "succeeded on desk in attempt 1"
     assert [run["state"] for run in facts["long_job"]["runs"]] == ["succeeded"]
