@@ -16,14 +16,14 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from vibey import tracing
 from vibey.domain import settlement
 from vibey.domain.depth import MOST_LEVELS, is_too_deep
 from vibey.domain.effort import Effort
-from vibey.domain.errors import Contended, ServiceUnavailable, VibeyError
+from vibey.domain.errors import Contended, ServiceUnavailable, TooManyConnections, VibeyError
 from vibey.domain.outcome import Failure, FailureClass, Outcome, one_line
 from vibey.domain.settlement import RunState
 from vibey.engines.contract import Job, Renewal, Stopped, StopReason
@@ -46,11 +46,12 @@ if TYPE_CHECKING:
     from vibey.services.installation import Installation
     from vibey.store.database import Connection
 
+T = TypeVar("T")
 log = logging.getLogger("vibey.run")
 
 SETTLE_LEASES = 5
 TOLD_WORDS = frozenset({"failed", "cancelled"})
-SETTLE_PAUSE_SECONDS = 0.5
+OUTAGE_PAUSE_SECONDS = 0.5
 
 
 def carry_out(
@@ -61,10 +62,7 @@ def carry_out(
     `follow` gives the installation under a generation, with this process's file read again where that is due.
     """
     began_ns = time.time_ns()
-    # The lease counts from the try that started the run. When that time is over, the tick sends the message again.
-    claimed_at, started = patiently(
-        lambda: (Moment.now(), _start(installation, run_id, token)), installation.timing.resend_ms / 1000
-    )
+    claimed_at, started = _claim(installation, run_id, token)
     if started is None:
         log.info("run %d: not started here, its token %d no longer holds or it is at work elsewhere", run_id, token)
         return "stale"
@@ -103,7 +101,9 @@ class _StartedRun:
         """How the run ended; an error before its engine was asked means that no process of it was started."""
         is_prepared = False
         try:
-            work = self._prepared(traceparent, follow)
+            # Nobody renews the lease yet, so an outage is waited for no longer than half of it.
+            half = self.installation.timing.lease_ms / 2000
+            work = _through_outage("prepare", lambda: self._prepared(traceparent, follow), half)
             is_prepared = True
             return work() if callable(work) else work
         except Exception as error:
@@ -117,13 +117,13 @@ class _StartedRun:
             return "lost"
         is_overdue = self._is_overdue()
         try:
-            settled = _persistently(self.installation, lambda: self._settle(ended, is_overdue=is_overdue))
+            settled = self._settled_through_outage(lambda: self._settle(ended, is_overdue=is_overdue))
         except (ServiceUnavailable, Contended):
             raise
         except Exception as error:
             log.exception("run %d: its end cannot be stored", self.held.run_id)
             failure = _ours(error)
-            settled = _persistently(self.installation, lambda: settle(self.installation, self.held, failure))
+            settled = self._settled_through_outage(lambda: settle(self.installation, self.held, failure))
         if settled is None:
             log.warning("run %d: ended too late, its token %d no longer holds; nothing was changed", *self.held.key)
             return "stale"
@@ -206,6 +206,10 @@ class _StartedRun:
             return close(installation, held, overdue, ended, tail)
         return settle(installation, held, ended, tail)
 
+    def _settled_through_outage(self, settling: Callable[[], Settlement | None]) -> Settlement | None:
+        """Settle through an outage: the work is done, and the token makes late and repeated tries safe."""
+        return _through_outage("settle", settling, SETTLE_LEASES * self.installation.timing.lease_ms / 1000)
+
     def _is_overdue(self) -> bool:
         seconds = self.started.deadline_seconds
         return seconds is not None and self.claimed_at.plus(seconds).has_come()
@@ -240,14 +244,33 @@ def held_by(installation: Installation, pairs: Sequence[tuple[int, int]]) -> set
     return installation.database.statement(work)
 
 
-def _start(installation: Installation, run_id: int, token: int) -> Any:  # noqa: ANN401  a database row
-    holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}"
+def _claim(installation: Installation, run_id: int, token: int) -> tuple[Moment, Any]:
+    """Start the run; when the try that did so began, from which the lease counts, and its row, None if it is not ours.
+
+    The answer of a try may be lost in an outage although it has started the run; as every try names the same holder,
+    the next one is answered like the first. While the database is full, the tick sends the message again after a while,
+    and this one gives up.
+    """
+    holder, timing = _new_holder(), installation.timing
+
+    def claim() -> tuple[Moment, Any]:
+        return Moment.now(), _start(installation, run_id, token, holder)
+
+    tried = functools.partial(patiently, claim, timing.resend_ms / 1000)
+    return _through_outage("start", tried, timing.lease_ms / 1000, but=(TooManyConnections,))
+
+
+def _new_holder() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}"
+
+
+def _start(installation: Installation, run_id: int, token: int, holder: str = "") -> Any:  # noqa: ANN401  a database row
     return installation.database.statement(
         lambda connection: runs.START.first(
             connection,
             run=run_id,
             token=token,
-            holder=holder,
+            holder=holder or _new_holder(),
             host=socket.gethostname(),
             pid=os.getpid(),
             lease_ms=installation.timing.lease_ms,
@@ -355,15 +378,20 @@ def _renew(installation: Installation, held: Held) -> Renewal:
     return Renewal.CANCEL if row.cancel else Renewal.KEPT
 
 
-def _persistently(installation: Installation, settling: Callable[[], Settlement | None]) -> Settlement | None:
-    """Settle through an outage of the database: the work is done, and the token makes late and repeated tries safe."""
+def _through_outage(
+    verb: str, work: Callable[[], T], seconds: float, *, but: tuple[type[ServiceUnavailable], ...] = ()
+) -> T:
+    """Do what may be done several times; while the database is away, do it again for so many seconds.
+
+    The errors of `but` end it at once.
+    """
     patience = threading.Event()
-    deadline = Moment.now().plus(SETTLE_LEASES * installation.timing.lease_ms / 1000)
+    deadline = Moment.now().plus(seconds)
     while True:
         try:
-            return settling()
+            return work()
         except (ServiceUnavailable, Contended) as error:
-            if deadline.has_come():
+            if deadline.has_come() or isinstance(error, but):
                 raise
-            log.warning("could not settle yet, trying again: %s", error)
-            patience.wait(SETTLE_PAUSE_SECONDS)
+            log.warning("could not %s yet, trying again: %s", verb, error)
+            patience.wait(OUTAGE_PAUSE_SECONDS)
