@@ -8,15 +8,13 @@ answers and works as a new one does.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from typing import TYPE_CHECKING
 
-import vibey.store
 from tests.support.ageing import forgetting, grow_old, sound, work
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
+from tests.support.statements import statements
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.services import control, explain, prune, views
 from vibey.services.apply import apply
@@ -26,7 +24,6 @@ from vibey.services.run import _start
 from vibey.services.settle import Held, settle
 from vibey.services.tick import forget
 from vibey.settings import Source, settings_of
-from vibey.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,20 +81,10 @@ MEANINGS = {
 }
 
 
-def _statements() -> dict[str, Statement]:
-    found = {}
-    for module in pkgutil.walk_packages(vibey.store.__path__, "vibey.store."):
-        if ".migrations" not in module.name:
-            for value in vars(importlib.import_module(module.name)).values():
-                if isinstance(value, Statement) and ABSENCE.search(value.sql):
-                    found[value.name] = value
-    return found
-
-
 def test_every_absence_that_is_asked_for_has_a_meaning() -> None:
     """Each statement once."""
     named = [name for names in MEANINGS.values() for name in names]
-    assert sorted(named) == sorted(_statements())
+    assert sorted(named) == sorted(statements(ABSENCE))
 
 
 def _end(bench: Bench, engine: str, outcome: Outcome) -> None:

@@ -7,16 +7,14 @@ engines and accounts (counts, averages, a busy server) is told by the events of 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import vibey.store
 from tests.support.databases import query
 from tests.support.installation import Bench, noop
+from tests.support.statements import statements
 from vibey.domain.outcome import CapacityKind, Failure, FailureClass, Success
 from vibey.engines.contract import Health
 from vibey.services import adjust, control, fleet, pulse
@@ -60,17 +58,6 @@ NO_CHANGE = {
     "instant-learned": CLOCK,
     "age-set": "by `vibey apply`, below",
 }
-
-
-def _statements() -> dict[str, Statement]:
-    """Every statement of the store that writes a table of the fleet, by name."""
-    found = {}
-    for module in pkgutil.walk_packages(vibey.store.__path__, "vibey.store."):
-        if ".migrations" not in module.name:
-            for value in vars(importlib.import_module(module.name)).values():
-                if isinstance(value, Statement) and WRITES.search(value.sql):
-                    found[value.name] = value
-    return found
 
 
 @pytest.fixture
@@ -241,7 +228,7 @@ def test_every_change_of_the_fleet_has_its_event(open_bench: Callable[..., Bench
         for kind, data in written:
             if kind in {"ProjectChanged", "EngineChanged", "CircuitChanged", "WorkerChanged"} and "by" in data:
                 assert "was" in data, (name, kind)
-    unseen = {*_statements()} - sent - {*NO_CHANGE}
+    unseen = {*statements(WRITES)} - sent - {*NO_CHANGE}
     assert unseen == set()
 
 

@@ -5,7 +5,7 @@ then become children of the next ancestor that adopts them, and they need not ca
 found. So the process that holds a run adopts them as well, and kills them before the run's end is recorded; and so does
 the worker's main process, which gets them where the holder was killed, too.
 
-What is such an orphan is told by its session: every process of a run is in a session other than the holder's, and no
+Such an orphan is recognised by its session: every process of a run is in a session other than the holder's, and no
 process can join a session that it was not born in. The holder's own helpers, such as git, stay in the holder's.
 """
 

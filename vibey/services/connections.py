@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from vibey.domain import connections
-from vibey.domain.errors import Refused, TooManyConnections
+from vibey.domain.errors import Refused, TooManyConnections, VibeyError
 from vibey.engines.moment import Moment
 from vibey.services.checks import Check, State
 from vibey.services.programs import CONTROL_PROCESSES, SPARE_PROCESSES
@@ -78,18 +78,28 @@ def effects(connection: Connection, wanted: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def patiently(work: Callable[[], T], seconds: float) -> T:
-    """Do some work; while the database takes no more connections, do it again for so many seconds.
+def patiently(
+    work: Callable[[], T],
+    seconds: float,
+    *,
+    errors: tuple[type[VibeyError], ...] = (TooManyConnections,),
+    but: tuple[type[VibeyError], ...] = (),
+    note: Callable[[VibeyError], None] | None = None,
+) -> T:
+    """Do what may be done several times; after one of these `errors` do it again, for so many seconds.
 
-    Others give theirs back, and a message that was taken from its queue is not sent again at once.
+    By default that is while the database takes no more connections: others give theirs back, and a message that was
+    taken from its queue is not sent again at once. The errors of `but` end it at once; `note` gets each of the others.
     """
     deadline = Moment.now().plus(seconds)
     while True:
         try:
             return work()
-        except TooManyConnections:
-            if deadline.has_come():
+        except errors as error:
+            if deadline.has_come() or isinstance(error, but):
                 raise
+            if note is not None:
+                note(error)
         threading.Event().wait(PAUSE_SECONDS)
 
 

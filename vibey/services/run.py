@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import socket
-import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,7 +50,6 @@ log = logging.getLogger("vibey.run")
 
 SETTLE_LEASES = 5
 TOLD_WORDS = frozenset({"failed", "cancelled"})
-OUTAGE_PAUSE_SECONDS = 0.5
 
 
 def carry_out(
@@ -385,13 +383,8 @@ def _through_outage(
 
     The errors of `but` end it at once.
     """
-    patience = threading.Event()
-    deadline = Moment.now().plus(seconds)
-    while True:
-        try:
-            return work()
-        except (ServiceUnavailable, Contended) as error:
-            if deadline.has_come() or isinstance(error, but):
-                raise
-            log.warning("could not %s yet, trying again: %s", verb, error)
-            patience.wait(OUTAGE_PAUSE_SECONDS)
+
+    def note(error: VibeyError) -> None:
+        log.warning("could not %s yet, trying again: %s", verb, error)
+
+    return patiently(work, seconds, errors=(ServiceUnavailable, Contended), but=but, note=note)

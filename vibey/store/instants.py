@@ -68,7 +68,7 @@ BUSY = Statement(
 )
 TELLING = Statement(
     "instant-telling",
-    "ends that someone has claimed to tell are told by another no later than a claim from now",
+    "ends that a process has claimed to report are reported by another no later than a claim from now",
     """with far as materialized (
          select id from jobs
          where tell_after > clock_timestamp() + %(claim_s)s * interval '1 second' and state in ('failed', 'cancelled')

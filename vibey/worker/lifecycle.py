@@ -60,7 +60,7 @@ _chosen: dict[str, Any] = {"only": [], "without": [], "given": False}
 
 @functools.cache
 def mark() -> str:
-    """What tells this worker's canaries from those of another one of its name; the pool's processes inherit it."""
+    """Distinguishes this worker's canaries from those of another of its name; the pool's processes inherit it."""
     return uuid4().hex
 
 
